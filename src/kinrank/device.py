@@ -1,0 +1,57 @@
+"""The one place that picks the device and the number of threads, for ONNX Runtime and for torch."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kinrank.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    import onnxruntime
+    import torch
+
+
+def threads() -> int:
+    """Threads to use: what the caller set in OMP_NUM_THREADS, otherwise the cores this process may use."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(wanted) if wanted.isdigit() and int(wanted) > 0 else cores
+
+
+def onnx_session(model: str | Path | bytes, device: str = "auto") -> onnxruntime.InferenceSession:
+    """An ONNX Runtime session on the device: `auto` takes CUDA where this build of the runtime has it."""
+    import onnxruntime as ort
+
+    available = ort.get_available_providers()
+    providers: list[Any] = ["CPUExecutionProvider"]
+    if device in ("auto", "cuda") and "CUDAExecutionProvider" in available:
+        providers.insert(0, "CUDAExecutionProvider")
+    elif device == "cuda":
+        raise InputError(
+            "this ONNX Runtime has no CUDA; cure: pip install onnxruntime-gpu in place of onnxruntime"
+        )
+    elif device not in ("auto", "cpu"):
+        raise InputError(f"unknown device '{device}'; there are: auto, cpu, cuda")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads()
+    options.log_severity_level = 3
+    source = model if isinstance(model, bytes) else str(model)
+    try:
+        return ort.InferenceSession(source, options, providers=providers)
+    except Exception as error:  # the runtime raises a family of its own without a common base
+        what = "bytes" if isinstance(model, bytes) else f"'{model}'"
+        raise InputError(f"the ONNX model {what} cannot be loaded: {str(error).splitlines()[0]}") from None
+
+
+def torch_device(device: str = "auto") -> torch.device:
+    """The torch device: CUDA, then Apple's MPS, then the CPU."""
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("training", "train") from None
+    if device == "auto":
+        mps = getattr(torch.backends, "mps", None)
+        device = "cuda" if torch.cuda.is_available() else "mps" if mps and mps.is_available() else "cpu"
+    return torch.device(device)

@@ -1,0 +1,1 @@
+"""Protocols, data sets and the comparison of methods."""

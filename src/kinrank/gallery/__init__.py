@@ -1,0 +1,1 @@
+"""Vectors kept and searched: one object over several stores."""

@@ -1,0 +1,3 @@
+"""Where vectors live: one file a store, one line here."""
+
+REGISTRY: dict[str, str] = {}

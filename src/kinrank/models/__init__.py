@@ -1,0 +1,3 @@
+"""Our own trained weights, a folder each with its card."""
+
+REGISTRY: dict[str, str] = {}

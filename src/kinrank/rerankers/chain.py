@@ -1,0 +1,40 @@
+"""Methods one after the other: each sees the former's ranking with the original vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kinrank.rerankers.base import Reranker
+from kinrank.types import Array, Candidates, GalleryLike
+
+
+class Chain(Reranker):
+    """Several stages, left to right, as `+` in a spec."""
+
+    def __init__(self, stages: Sequence[Reranker]) -> None:
+        self.stages = list(stages)
+
+    @property
+    def needs_fit(self) -> bool:  # type: ignore[override]
+        """True when any stage does."""
+        return any(stage.needs_fit for stage in self.stages)
+
+    def check(self, candidates: Candidates) -> None:
+        """Every stage must be able to read the list."""
+        for stage in self.stages:
+            stage.check(candidates)
+
+    def fit(self, gallery: GalleryLike) -> Chain:
+        """Fit the stages in order."""
+        self.stages = [stage.fit(gallery) for stage in self.stages]
+        return self
+
+    def score(self, candidates: Candidates) -> Array:
+        """Not used: a chain hands lists on."""
+        raise NotImplementedError
+
+    def relist(self, candidates: Candidates) -> Candidates:
+        """The last stage's list."""
+        for stage in self.stages:
+            candidates = stage.relist(candidates)
+        return candidates

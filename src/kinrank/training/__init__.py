@@ -1,0 +1,1 @@
+"""Learning a re-ranker: the only room with torch."""
