@@ -3,6 +3,7 @@
 REGISTRY: dict[str, str] = {
     "none": "kinrank.rerankers.none:NoRerank",
     "affinity": "kinrank.rerankers.affinity:Affinity",
+    "csa": "kinrank.rerankers.csa:CSA",
     "aqe": "kinrank.rerankers.expansion:AQE",
     "aqewd": "kinrank.rerankers.expansion:AQEwD",
     "alphaqe": "kinrank.rerankers.expansion:AlphaQE",
