@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -47,6 +47,10 @@ class Reranker:
 
     def fit(self, gallery: GalleryLike) -> Reranker:
         """Methods that work on the list alone learn nothing from the gallery."""
+        return self
+
+    def with_query(self, query: Any) -> Reranker:
+        """The method for one query whose picture is at hand; those that look at vectors alone do not care."""
         return self
 
     def check(self, candidates: Candidates) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from kinrank.rerankers.base import Reranker
 from kinrank.types import Array, Candidates, GalleryLike
@@ -28,6 +29,10 @@ class Chain(Reranker):
         """Fit the stages in order."""
         self.stages = [stage.fit(gallery) for stage in self.stages]
         return self
+
+    def with_query(self, query: Any) -> Chain:
+        """Every stage is told."""
+        return Chain([stage.with_query(query) for stage in self.stages])
 
     def score(self, candidates: Candidates) -> Array:
         """Not used: a chain hands lists on."""
