@@ -71,7 +71,8 @@ def _frozen(array: Array) -> Array:
     return view
 
 
-def _check_unique(ids: Array) -> None:
+def check_unique(ids: Array) -> None:
+    """Refuse ids of which one occurs twice."""
     unique, counts = np.unique(ids, return_counts=True)
     if len(unique) != len(ids):
         raise InputError(f"ids must be unique: {unique[counts > 1][0]!s} occurs {counts.max()} times")
@@ -113,7 +114,7 @@ class Candidates:
             raise InputError(
                 "scores must come best first; cure: sort the list, or let Candidates.from_vectors do it"
             )
-        _check_unique(ids)
+        check_unique(ids)
         if self.similarities is None:
             query, vectors = _checked_vectors(self.query, self.vectors, ids)
         else:
@@ -133,7 +134,7 @@ class Candidates:
         ids = np.arange(len(vectors)) if ids is None else as_ids(ids)
         query, rows = _checked_vectors(query, vectors, ids)
         scores = rows @ query
-        order = stable_order(scores)[: _checked_k(k, len(ids))]
+        order = stable_order(scores)[: check_k(k, len(ids))]
         return cls(ids[order], scores[order], rows[order], query)
 
     @classmethod
@@ -144,7 +145,7 @@ class Candidates:
         ids = np.arange(size) if ids is None else as_ids(ids)
         if len(ids) != size:
             raise InputError(f"similarities speak of {size} candidates, but there are {len(ids)} ids")
-        order = stable_order(table[0, 1:])[: _checked_k(k, size)]
+        order = stable_order(table[0, 1:])[: check_k(k, size)]
         rows = np.concatenate([[0], order + 1])
         empty = np.zeros((len(order), 0), np.float32)
         return cls(ids[order], table[0, 1:][order], empty, empty[:1, :0].ravel(), table[np.ix_(rows, rows)])
@@ -171,7 +172,7 @@ class Candidates:
 
     def head(self, k: int | None) -> Candidates:
         """The first k of the list (all of it when k is None or larger than the list)."""
-        k = _checked_k(k, len(self))
+        k = check_k(k, len(self))
         return self if k == len(self) else self.take(np.arange(k), self.scores[:k])
 
 
@@ -191,7 +192,7 @@ class Ranking:
             raise InputError(f"scores[{int(np.argmin(np.isfinite(scores)))}] is NaN or infinity")
         if (np.diff(scores) > 0).any():
             raise InputError("scores of a ranking must come best first")
-        _check_unique(ids)
+        check_unique(ids)
         object.__setattr__(self, "ids", _frozen(ids))
         object.__setattr__(self, "scores", _frozen(scores))
 
@@ -199,7 +200,8 @@ class Ranking:
         return len(self.ids)
 
 
-def _checked_k(k: int | None, size: int) -> int:
+def check_k(k: int | None, size: int) -> int:
+    """k as a number from 1 to size; all for None."""
     if k is None:
         return size
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:

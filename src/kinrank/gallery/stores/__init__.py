@@ -1,3 +1,5 @@
 """Where vectors live: one file a store, one line here."""
 
-REGISTRY: dict[str, str] = {}
+REGISTRY: dict[str, str] = {
+    "exact": "kinrank.gallery.stores.exact:ExactStore",
+}
