@@ -1,0 +1,96 @@
+"""A copy of a gallery's vectors to work on, and the part files of an unfinished build."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from kinrank.errors import GalleryError, InputError
+from kinrank.rerankers import state
+from kinrank.types import Array, GalleryLike
+
+IN_MEMORY = 1 << 30  # bytes of vectors that may be copied into memory; beyond, they are mapped from disk
+
+
+class Work:
+    """A copy of the gallery's vectors at one revision, and the part files of an unfinished build."""
+
+    def __init__(self, gallery: GalleryLike, resume: bool = True) -> None:
+        self.revision = gallery.revision
+        self.folder = state.fit_folder(gallery, "building")
+        self.made: list[Path] = []
+        size, dim = len(gallery), gallery.dim
+        if size == 0:
+            raise InputError("the gallery is empty; cure: add vectors before fitting a method to it")
+        self.mapped = self.folder is not None and size * dim * 4 > IN_MEMORY
+        if self.mapped and self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.made.append(self.folder / f"vectors-{self.revision}.f32")
+            self.vectors: Array = np.memmap(self.made[0], np.float32, "w+", shape=(size, dim))
+        else:
+            self.vectors = np.empty((size, dim), np.float32)
+        names, filled = [], 0
+        for ids, block in gallery.blocks():
+            if filled + len(ids) > size:
+                break
+            self.vectors[filled : filled + len(ids)] = block
+            names.append(ids)
+            filled += len(ids)
+        self.ids = np.concatenate(names)
+        self.check(gallery, filled == size)
+        # Parts are known by what they were made from, so those of another gallery are never taken.
+        self.mark = f"{zlib.crc32(self.vectors, zlib.crc32(np.ascontiguousarray(self.ids))):08x}"
+        self.resume = resume
+
+    def check(self, gallery: GalleryLike, whole: bool = True) -> None:
+        """Refuse a copy that mixes two revisions."""
+        if not whole or gallery.revision != self.revision:
+            raise GalleryError("the gallery changed while a method was fitted to it; cure: fit again")
+
+    def _file(self, name: str) -> Path | None:
+        return None if self.folder is None else self.folder / f"{name}-{self.mark}.npy"
+
+    def read(self, name: str) -> Array | None:
+        """What an interrupted build of the same vectors left."""
+        file = self._file(name)
+        if file is None or not self.resume:
+            return None
+        try:
+            part: Array = np.load(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            return None
+        self.made.append(file)
+        return part
+
+    def write(self, name: str, part: Array) -> None:
+        """Leave a part for a later run, whole or not at all."""
+        file = self._file(name)
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            draft = file.with_suffix(".draft.npy")
+            np.save(draft, part, allow_pickle=False)
+            draft.replace(file)
+            self.made.append(file)
+
+    def close(self) -> None:
+        """Remove the working files: the finished graph takes their place."""
+        if self.folder is not None and self.folder.is_dir():
+            for file in self.made:
+                file.unlink(missing_ok=True)
+            for old in self.folder.glob("*.npy"):  # parts of builds that were never finished
+                old.unlink(missing_ok=True)
+
+
+def pack(neighbours: Array, similarities: Array, farthest: Array, lowest: Array) -> Array:
+    """One array of integers for a part file."""
+    return np.concatenate(
+        [neighbours, farthest[:, None], similarities.view(np.int32), lowest[:, None].view(np.int32)], axis=1
+    )
+
+
+def unpack(part: Array, k: int) -> tuple[Array, Array, Array, Array]:
+    """What `pack` took."""
+    cosines = np.ascontiguousarray(part[:, k + 1 :]).view(np.float32)
+    return part[:, :k], cosines[:, :k], part[:, k], cosines[:, k]

@@ -1,0 +1,74 @@
+"""Where fitted state lives: `<gallery path>.fit/<name>/`, arrays as .npy files under one manifest.
+
+The manifest names the files and is replaced in one step, so a reader sees the old state whole or the
+new one whole. A gallery without a path (`memory:`) has no folder: its state stays in the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kinrank.errors import NotFittedError
+from kinrank.types import Array, GalleryLike
+
+FORMAT = 1  # of the files; state of another format is built again
+_MANIFEST = "manifest.json"
+
+
+def fit_folder(gallery: GalleryLike, name: str) -> Path | None:
+    """The folder of one piece of fitted state; None for a gallery that lives in memory or elsewhere."""
+    path = getattr(gallery, "path", None)
+    return None if path is None else Path(f"{path}.fit") / name
+
+
+def spec_name(name: str, **parameters: Any) -> str:
+    """`name-<hash>`: the same parameters give the same name."""
+    text = json.dumps(parameters, sort_keys=True)
+    return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def save(folder: Path, arrays: dict[str, Array], **meta: Any) -> None:
+    """Write arrays and plain values; the manifest comes last, then the former files go."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp = f"{os.getpid()}-{os.urandom(3).hex()}"
+    files = {key: f"{key}-{stamp}.npy" for key in arrays}
+    for key, array in arrays.items():
+        np.save(folder / files[key], array, allow_pickle=False)
+    draft = folder / f"{_MANIFEST}.{stamp}"
+    draft.write_text(json.dumps({"format": FORMAT, "files": files, "meta": meta}))
+    os.replace(draft, folder / _MANIFEST)
+    for old in folder.glob("*.npy"):
+        if old.name not in files.values():
+            old.unlink(missing_ok=True)
+
+
+def load(folder: Path | None) -> tuple[dict[str, Array], dict[str, Any]] | None:
+    """(arrays, mapped from disk; plain values), or None when there is nothing whole to read."""
+    if folder is None:
+        return None
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text())
+        if manifest["format"] != FORMAT:
+            return None
+        arrays = {
+            key: np.load(folder / name, mmap_mode="r", allow_pickle=False)
+            for key, name in manifest["files"].items()
+        }
+        return arrays, manifest["meta"]
+    except (OSError, ValueError, KeyError, TypeError, EOFError):
+        return None  # absent, half written or damaged: whoever asked builds it again
+
+
+def require_current(gallery: GalleryLike | None, revision: int, method: str) -> None:
+    """Refuse to rank with state that was fitted before the gallery's last change."""
+    if gallery is not None and gallery.revision != revision:
+        raise NotFittedError(
+            f"{method} was fitted at revision {revision} of the gallery, which is now at "
+            f"{gallery.revision}; cure: fit(gallery) again (it takes in only what changed)"
+        )
