@@ -53,6 +53,10 @@ class Reranker:
         """The method for one query whose picture is at hand; those that look at vectors alone do not care."""
         return self
 
+    def passes_on(self, gallery: GalleryLike) -> GalleryLike:
+        """The gallery that later stages of a chain are fitted to; database augmentation hands on its own."""
+        return gallery
+
     def check(self, candidates: Candidates) -> None:
         """Refuse a list that the method cannot read."""
         if self.needs_vectors and not candidates.has_vectors:

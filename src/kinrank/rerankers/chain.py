@@ -26,9 +26,17 @@ class Chain(Reranker):
             stage.check(candidates)
 
     def fit(self, gallery: GalleryLike) -> Chain:
-        """Fit the stages in order."""
-        self.stages = [stage.fit(gallery) for stage in self.stages]
+        """Fit the stages in order, each to the gallery that the former passes on."""
+        for i, stage in enumerate(self.stages):
+            self.stages[i] = stage.fit(gallery)
+            gallery = self.stages[i].passes_on(gallery)
         return self
+
+    def passes_on(self, gallery: GalleryLike) -> GalleryLike:
+        """What the last stage passes on."""
+        for stage in self.stages:
+            gallery = stage.passes_on(gallery)
+        return gallery
 
     def with_query(self, query: Any) -> Chain:
         """Every stage is told."""
