@@ -93,8 +93,7 @@ class Gallery:
         return len(self.store)
 
     def __contains__(self, key: object) -> bool:
-        ids = np.asarray([key])
-        return self._kind_fits(ids) and not self.store.missing(as_ids(ids))
+        return isinstance(key, str | int | np.integer | np.str_) and key in self.store
 
     def __repr__(self) -> str:
         state = "closed" if self._store is None else f"{len(self)} x {self.dim} {self.dtype}"
@@ -140,7 +139,7 @@ class Gallery:
 
     def remove(self, ids: Sequence[Any] | Array) -> None:
         """Take ids out, all of them or, when one is unknown, none."""
-        keys = self._known_ids(ids)
+        keys = self._checked_ids(ids)
         if len(keys):
             check_unique(keys)
             self.store.remove(keys)
@@ -151,11 +150,11 @@ class Gallery:
 
     def vectors(self, ids: Sequence[Any] | Array) -> Array:
         """Unit vectors (n, d) float32 of these ids, in the order asked for."""
-        return self.store.vectors(self._known_ids(ids))
+        return self.store.vectors(self._checked_ids(ids))
 
     def metadata(self, ids: Sequence[Any] | Array) -> list[dict[str, Any]]:
         """What was given with each of these ids, in the order asked for ({} where nothing was)."""
-        return [json.loads(text) if text else {} for text in self.store.metadata(self._known_ids(ids))]
+        return [json.loads(text) if text else {} for text in self.store.metadata(self._checked_ids(ids))]
 
     def blocks(self, size: int = 65536) -> Iterator[tuple[Array, Array]]:
         """The whole gallery as (ids, unit vectors) in the order of `ids()`, a block at a time."""
@@ -232,14 +231,6 @@ class Gallery:
                     key.encode()
                 except UnicodeEncodeError:
                     raise InputError(f"the id {key!r} is not valid Unicode; cure: rename it") from None
-        return keys
-
-    def _known_ids(self, ids: Any) -> Array:
-        keys = self._checked_ids(ids)
-        missing = self.store.missing(keys) if len(keys) else []
-        if missing:
-            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            raise InputError(f"the gallery '{self.location}' holds no id {missing[0]!r}{more}")
         return keys
 
 

@@ -1,8 +1,8 @@
 """The seam between `Gallery` and its stores: what a store promises, and no more.
 
-A store gets checked input only (unit float32 rows, unique ids of one kind, known ids, 1 <= k <= N);
-`Gallery` does the checking for all of them. A store keeps its rows in the order of adding; a replaced id
-counts as added anew. Equal scores come in that order.
+A store gets checked input only (unit float32 rows, unique ids of one kind, 1 <= k <= N); `Gallery` does
+the checking for all of them. An id that is not there raises `unknown_ids`. A store keeps its rows in the
+order of adding; a replaced id counts as added anew. Equal scores come in that order.
 """
 
 from __future__ import annotations
@@ -10,9 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+from kinrank.errors import InputError
 from kinrank.types import Array
 
 Kind = str  # "int" or "str": what all ids of one gallery are
+
+
+def unknown_ids(missing: Sequence[Any], location: str) -> InputError:
+    """The error for ids that a store does not hold."""
+    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    return InputError(f"the gallery '{location}' holds no id {missing[0]!r}{more}")
 
 
 class StoreLike(Protocol):
@@ -60,9 +67,7 @@ class StoreLike(Protocol):
         """Take these ids out, all or nothing."""
         ...
 
-    def missing(self, ids: Array) -> list[Any]:
-        """Those of the ids that are not here."""
-        ...
+    def __contains__(self, key: Any) -> bool: ...
 
     def ids(self) -> Array:
         """All ids in the order of adding."""

@@ -2,4 +2,5 @@
 
 REGISTRY: dict[str, str] = {
     "exact": "kinrank.gallery.stores.exact:ExactStore",
+    "embedded": "kinrank.gallery.stores.embedded:EmbeddedStore",
 }

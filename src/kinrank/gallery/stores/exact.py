@@ -9,7 +9,7 @@ import numpy as np
 
 from kinrank.errors import GalleryError
 from kinrank.gallery import scan
-from kinrank.gallery.store import Kind
+from kinrank.gallery.store import Kind, unknown_ids
 from kinrank.types import Array, unit_rows
 
 
@@ -53,7 +53,7 @@ class ExactStore:
             vectors = unit_rows(vectors.astype(np.float16))
         self.revision += 1
         self.kind = self.kind or ("str" if ids.dtype.kind == "U" else "int")
-        self._drop([key for key in keys if key in self._place])
+        self._drop([self._place[key] for key in keys if key in self._place])
         size = len(self)
         if size + len(keys) > len(self._room):
             room = np.empty((max(2 * len(self._room), size + len(keys)), self.dim), np.float32)
@@ -67,13 +67,14 @@ class ExactStore:
 
     def remove(self, ids: Array) -> None:
         """Take ids out."""
+        places = self._places(ids)
         self.revision += 1
-        self._drop(ids.tolist())
+        self._drop(places)
 
-    def _drop(self, keys: list[Any]) -> None:
-        if not keys:
+    def _drop(self, dropped: list[int]) -> None:
+        if not dropped:
             return
-        places = {self._place[key] for key in keys}
+        places = set(dropped)
         self._gone += [(self._born[p], self.revision, self._keys[p]) for p in sorted(places)]
         kept = [p for p in range(len(self)) if p not in places]
         self._room = self._room[kept]
@@ -82,9 +83,15 @@ class ExactStore:
         self._born = [self._born[p] for p in kept]
         self._place = {key: p for p, key in enumerate(self._keys)}
 
-    def missing(self, ids: Array) -> list[Any]:
-        """Those of the ids that are not here."""
-        return [key for key in ids.tolist() if key not in self._place]
+    def __contains__(self, key: Any) -> bool:
+        return key in self._place
+
+    def _places(self, ids: Array) -> list[int]:
+        keys = ids.tolist()
+        missing = [key for key in keys if key not in self._place]
+        if missing:
+            raise unknown_ids(missing, "memory:")
+        return [self._place[key] for key in keys]
 
     def ids(self) -> Array:
         """All ids in the order of adding."""
@@ -95,11 +102,11 @@ class ExactStore:
 
     def vectors(self, ids: Array) -> Array:
         """Unit vectors in the order asked for."""
-        return self._room[[self._place[key] for key in ids.tolist()]]
+        return self._room[self._places(ids)]
 
     def metadata(self, ids: Array) -> list[str]:
         """JSON text in the order asked for."""
-        return [self._json[self._place[key]] for key in ids.tolist()]
+        return [self._json[p] for p in self._places(ids)]
 
     def blocks(self, size: int) -> Iterator[tuple[Array, Array]]:
         """(ids, vectors), a block at a time."""
