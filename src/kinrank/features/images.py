@@ -140,6 +140,14 @@ def read_image(
         raise UnreadableImage(_reason(error)) from None
 
 
+def allow_pixels(count: int) -> None:
+    """Let pictures of that many pixels through in this process: Pillow has a limit of its own."""
+    from PIL import Image
+
+    if count > MAX_PIXELS:
+        Image.MAX_IMAGE_PIXELS = count
+
+
 def _read(path: str | os.PathLike[str]) -> bytes:
     try:
         return Path(path).read_bytes()

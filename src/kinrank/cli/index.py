@@ -1,0 +1,157 @@
+"""`kinrank index`: a folder of pictures into a gallery."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kinrank.cli.output import json_option, print_json
+from kinrank.errors import InputError
+
+if TYPE_CHECKING:
+    from kinrank.features.backbones.base import Backbone
+    from kinrank.features.extract import Report
+    from kinrank.gallery.gallery import Gallery
+
+
+@click.command("index")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("-g", "--gallery", "location", required=True, metavar="GALLERY", help="Made when not there.")
+@click.option("--backbone", metavar="NAME", help="See `kinrank list backbones`; or a file, path.onnx.")
+@click.option("--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Pictures a commit.")
+@click.option("--prune", is_flag=True, help="Remove pictures whose files have vanished from the folder.")
+@click.option("--local", is_flag=True, help="Local features too, for ransac and spatial (extra 'local').")
+@click.option("--max-pixels", type=click.IntRange(min=1), help="Limit against decompression bombs.")
+@json_option
+def command(
+    folder: Path,
+    location: str,
+    backbone: str | None,
+    batch: int,
+    prune: bool,
+    local: bool,
+    max_pixels: int | None,
+    as_json: bool,
+) -> None:
+    """Index the pictures of FOLDER: decode, embed, keep.
+
+    Run again it goes on where it stopped and takes in what is new or replaced; each picture's id is its path
+    relative to FOLDER.
+    """
+    from kinrank.features.images import MAX_PIXELS, allow_pixels
+
+    if not folder.is_dir():
+        raise InputError(
+            f"the folder '{folder}' {'is not a folder' if folder.exists() else 'does not exist'}"
+        )
+    if max_pixels is not None:
+        allow_pixels(max_pixels)
+    with _backbone_and_gallery(location, backbone) as (network, gallery):
+        try:
+            report = _run(folder, gallery, network, batch, prune, max_pixels or MAX_PIXELS)
+            if local:
+                _local_features(report, gallery)
+        except KeyboardInterrupt:
+            click.echo(
+                f"\nkinrank: interrupted; {len(gallery)} pictures are in the gallery, "
+                "the same command goes on from there",
+                err=True,
+            )
+            sys.exit(130)
+        result = {
+            "gallery": location,
+            "backbone": gallery.backbone,
+            "size": len(gallery),
+            **report.to_dict(),
+        }
+    _tell(result, as_json)
+    if report.found + len(report.failed) == 0:
+        raise InputError(f"there is no picture in '{folder}'")
+    if report.failed and report.embedded + report.copied + report.unchanged == 0:
+        sys.exit(1)
+
+
+class _backbone_and_gallery:
+    """Opens both, in the order that an existing gallery's backbone is the default; closes the gallery."""
+
+    def __init__(self, location: str, name: str | None) -> None:
+        self.location, self.name = location, name
+
+    def __enter__(self) -> tuple[Backbone, Gallery]:
+        from kinrank.features.backbones import DEFAULT
+        from kinrank.features.backbones.base import open_backbone, open_for
+        from kinrank.gallery.gallery import Gallery
+
+        if "://" in self.location or os.path.exists(self.location):
+            self.gallery = Gallery.open(self.location)
+            new = self.gallery.backbone is None and len(self.gallery) == 0
+            network = open_for(self.gallery, self.name or (DEFAULT if new else None))
+        else:
+            network = open_backbone(self.name or DEFAULT)
+            self.gallery = Gallery.create(self.location, dim=network.dim, backbone=network.identity)
+        how = getattr(network, "how", None)
+        if how is not None:
+            click.echo(f"kinrank: {how}", err=True)
+        return network, self.gallery
+
+    def __exit__(self, *_: Any) -> None:
+        self.gallery.close()
+
+
+def _run(
+    folder: Path, gallery: Gallery, network: Backbone, batch: int, prune: bool, max_pixels: int
+) -> Report:
+    from tqdm import tqdm
+
+    from kinrank.features.extract import index_folder
+
+    with tqdm(desc="indexing", unit="image", file=sys.stderr, dynamic_ncols=True) as bar:
+        return index_folder(
+            folder,
+            gallery,
+            network,
+            batch=batch,
+            prune=prune,
+            max_pixels=max_pixels,
+            begin=bar.reset,
+            progress=bar.update,
+        )
+
+
+def _local_features(report: Report, gallery: Gallery) -> None:
+    from kinrank.features.images import Failure
+    from kinrank.features.local import companion, extract_local
+
+    ids = gallery.ids()
+    files = [
+        (key, entry["path"]) for key, entry in zip(ids.tolist(), gallery.metadata(ids)) if "path" in entry
+    ]
+    made = extract_local(files, companion(gallery.location), progress=True)
+    known = {failure.path for failure in report.failed}
+    report.failed += [Failure(path, reason) for path, reason in made.unreadable if path not in known]
+
+
+def _tell(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(result)
+    else:
+        done = result["embedded"]
+        rate = f" ({done / result['seconds']:.1f} a second)" if done and result["seconds"] > 0 else ""
+        click.echo(
+            f"{result['gallery']}: {result['size']} pictures; {done} embedded{rate}, of these "
+            f"{result['replaced']} replaced; {result['copied']} copies, {result['unchanged']} unchanged, "
+            f"{len(result['vanished'])} vanished ({result['pruned']} removed), "
+            f"{len(result['failed'])} unreadable"
+        )
+    if result["vanished"] and not result["pruned"]:
+        click.echo("no longer in the folder (cure: --prune removes them):", err=True)
+        for key in result["vanished"]:
+            click.echo(f"  {key}", err=True)
+    if result["failed"]:
+        click.echo("could not be read:", err=True)
+        for failure in result["failed"]:
+            click.echo(f"  {failure['path']}: {failure['reason']}", err=True)
