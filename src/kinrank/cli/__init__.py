@@ -11,7 +11,12 @@ import kinrank
 from kinrank.errors import KinrankError
 
 VERBS: dict[str, str] = {
+    "index": "kinrank.cli.index:command",
+    "search": "kinrank.cli.search:command",
+    "rerank": "kinrank.cli.rerank:command",
+    "evaluate": "kinrank.cli.evaluate:command",
     "list": "kinrank.cli.list_cmd:command",
+    "train": "kinrank.cli.train:command",
 }
 
 

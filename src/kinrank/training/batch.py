@@ -31,6 +31,14 @@ class ListBatch:
             self.similarities.to(device), self.relevant.to(device), self.mask.to(device), vectors
         )
 
+    def trimmed(self) -> ListBatch:
+        """Every list cut to the shortest one, for models that know no padding."""
+        size = int(self.mask.sum(dim=1).min())
+        vectors = None if self.vectors is None else self.vectors[:, :size]
+        return ListBatch(
+            self.similarities[:, :size, :size], self.relevant[:, : size - 1], self.mask[:, :size], vectors
+        )
+
     def rows_shuffled(self, generator: torch.Generator) -> ListBatch:
         """Candidate rows in random order, columns (the anchors) still in rank order, as the paper trains.
 
@@ -55,6 +63,8 @@ class ListBatch:
 class Source(Protocol):
     """Where training lists come from: real sets (`lists.ListSet`), synthetic worlds, or a mix."""
 
-    def sample(self, batch_size: int, generator: torch.Generator, device: torch.device) -> ListBatch:
-        """A batch of lists that depends on the generator's state alone."""
+    def sample(
+        self, batch_size: int, generator: torch.Generator, device: torch.device, number: int = 0
+    ) -> ListBatch:
+        """About `batch_size` lists that depend on the generator's state and the batch's number alone."""
         ...

@@ -163,13 +163,22 @@ def names() -> list[str]:
     return sorted(path.stem for path in RECIPES.glob("*.toml"))
 
 
-def build_model(recipe: Recipe) -> Any:
-    """The architecture's torch module, with the recipe's sizes."""
+def architecture(recipe: Recipe) -> Any:
+    """The architecture's class."""
     if recipe.architecture not in ARCHITECTURES:
         raise InputError(unknown("architecture", recipe.architecture, ARCHITECTURES))
     module, _, attribute = ARCHITECTURES[recipe.architecture].partition(":")
-    kind = getattr(import_module(module), attribute)
+    return getattr(import_module(module), attribute)
+
+
+def needs_vectors(recipe: Recipe) -> bool:
+    """Whether the architecture reads vectors, not only similarities."""
+    return bool(getattr(architecture(recipe), "needs_vectors", False))
+
+
+def build_model(recipe: Recipe) -> Any:
+    """The architecture's torch module, with the recipe's sizes."""
     try:
-        return kind(**recipe.model)
+        return architecture(recipe)(**recipe.model)
     except TypeError as error:
         raise InputError(f"recipe '{recipe.name}' [model]: {error}") from None

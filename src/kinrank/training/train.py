@@ -1,0 +1,67 @@
+"""`kinrank train` without the command line: data and a recipe in, a model folder out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kinrank.errors import InputError
+from kinrank.training.card import card, curves
+from kinrank.training.config import Recipe
+from kinrank.training.distributed import group
+from kinrank.training.export import write_model
+from kinrank.training.loop import Training, steps_of
+from kinrank.training.sources import gather
+
+WORK = "training"  # inside the model folder: lists, checkpoint, log; may be deleted when all is done
+
+
+def train(
+    recipe: Recipe,
+    datasets: Sequence[str | Path],
+    output: str | Path,
+    validation: Sequence[str | Path] = (),
+    resume: bool = False,
+    device: str = "auto",
+    quiet: bool = False,
+    command: str = "",
+) -> dict[str, Any] | None:
+    """Train, export, write the card; returns `config.json` (None in the processes that do not lead)."""
+    folder = Path(output)
+    work = folder / WORK
+    _check_output(folder, work, resume)
+    with group(device) as processes:
+        if processes.leads:
+            work.mkdir(parents=True, exist_ok=True)
+            material = gather(recipe, datasets, validation, work / "lists", quiet)
+        processes.wait()  # the others find the lists that the first has made
+        if not processes.leads:
+            material = gather(recipe, datasets, validation, work / "lists", quiet=True)
+        training = Training(
+            recipe, material.source, material.validation, work, processes, steps_of(recipe, material.lists)
+        )
+        trained = training.run(resume, quiet)
+        if not processes.leads:
+            return None
+        config = write_model(folder, training.model, recipe, trained, material.described)
+    (folder / "card.md").write_text(card(config, command or "kinrank train"), encoding="utf-8")
+    os.replace(work / "metrics.jsonl", folder / "metrics.jsonl")
+    curves(folder / "metrics.jsonl", folder / "curves.png")
+    (work / "checkpoint.pt").unlink()
+    return config
+
+
+def _check_output(folder: Path, work: Path, resume: bool) -> None:
+    checkpoint = work / "checkpoint.pt"
+    if folder.is_file():
+        raise InputError(f"'{folder}' is a file; cure: name a folder for the model")
+    if resume and not checkpoint.is_file() and not work.is_dir():
+        raise InputError(f"'{folder}' holds no interrupted training; cure: leave --resume out")
+    if not resume and checkpoint.is_file():
+        raise InputError(
+            f"'{folder}' holds an interrupted training; cure: --resume to go on, or delete '{work}'"
+        )
+    if (folder / "config.json").is_file():
+        raise InputError(f"'{folder}' already holds a model; cure: another -o, or delete it first")
