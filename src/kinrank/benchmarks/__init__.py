@@ -1,0 +1,10 @@
+"""Speed and memory, as ratios measured side by side in one run: one file a benchmark, one line here.
+
+A benchmark is `run(full: bool = False)`; it returns plain data (a table is a list of rows with the same
+keys; a mapping may hold several), shows its progress on stderr, and `full` adds what takes minutes.
+"""
+
+REGISTRY: dict[str, str] = {
+    "gallery": "kinrank.benchmarks.gallery:run",
+    "imports": "kinrank.benchmarks.imports:run",
+}

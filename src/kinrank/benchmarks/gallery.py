@@ -1,0 +1,196 @@
+"""The embedded gallery beside bare FAISS: the same vectors, the same query, one after the other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from kinrank.device import threads
+from kinrank.gallery import ivf, scan
+from kinrank.gallery.gallery import Gallery
+from kinrank.types import Array
+
+K = 1024
+QUERIES = 30
+SEED = 0
+
+_OPEN = """
+import resource, sys, time
+import numpy as np
+from kinrank.gallery.gallery import Gallery
+def memory():
+    for line in open("/proc/self/smaps_rollup"):
+        if line.startswith("Anonymous:"):
+            return int(line.split()[1]) / 1024
+query = np.random.default_rng(0).normal(size=int(sys.argv[2]))
+before, start = memory(), time.perf_counter()
+gallery = Gallery.open(sys.argv[1])
+opened = time.perf_counter() - start
+size, after = len(gallery), memory()
+start = time.perf_counter(); gallery.search(query, 1024); first = time.perf_counter() - start
+start = time.perf_counter(); gallery.search(query, 1024); second = time.perf_counter() - start
+print(size, opened, first, second, after - before, memory() - before)
+"""
+
+
+def run(full: bool = False) -> dict[str, list[dict[str, Any]]]:
+    """Latency against bare FAISS, recall of the index, and (`full`) opening a million vectors."""
+    import faiss
+
+    faiss.omp_set_num_threads(threads())
+    with tempfile.TemporaryDirectory() as folder:
+        results = {
+            "top-1024 with vectors, 100k x 512": latency(Path(folder), 100_000, 512),
+            "recall@1024, 200k x 256, queries that are not in the gallery": recall(Path(folder)),
+        }
+        if full:
+            results["where the index pays, 256 dimensions"] = crossing(Path(folder))
+            results["opening 1M x 512"] = [opening(Path(folder), 1_000_000, 512)]
+    return results
+
+
+def clustered(count: int, dim: int, clusters: int, noise: float = 1.0) -> Iterator[Array]:
+    """Unit vectors around random centres, in blocks; the last 1000 centres' neighbours come in any order."""
+    rng = np.random.default_rng(SEED)
+    centres = rng.standard_normal((clusters, dim), dtype=np.float32)
+    for start in range(0, count, 50_000):
+        size = min(50_000, count - start)
+        rows = centres[rng.integers(0, clusters, size)]
+        rows += noise * rng.standard_normal((size, dim), dtype=np.float32)
+        yield rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def _made(path: Path, matrix: Array, indexed: bool) -> Gallery:
+    """A gallery of the matrix, opened anew; `indexed` forces the index or its absence."""
+    ivf.FLAT_FLOATS = 0 if indexed else sys.maxsize
+    with Gallery.create(path, matrix.shape[1]) as gallery:
+        for start in tqdm(range(0, len(matrix), 50_000), desc=path.name, unit="block"):
+            rows = matrix[start : start + 50_000]
+            gallery.add(np.arange(start, start + len(rows)), rows)
+    return Gallery.open(path)
+
+
+def interleaved(calls: Mapping[str, Callable[[Array], Any]], queries: Array) -> dict[str, float]:
+    """Median milliseconds of each call, taken in turns so that the machine's moods meet all alike."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call(queries[0])
+    for query in queries:
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call(query)
+            taken[name].append(1e3 * (time.perf_counter() - start))
+    return {name: median(times) for name, times in taken.items()}
+
+
+def _bare(index: Any, matrix: Array) -> Callable[[Array], Array]:
+    """FAISS and a gather of the hits' vectors: what a program without a gallery would do."""
+
+    def search(query: Array) -> Array:
+        _, found = index.search(query[None], K)
+        return matrix[found[0]]
+
+    return search
+
+
+def latency(folder: Path, count: int, dim: int) -> list[dict[str, Any]]:
+    """Gallery.search beside FAISS and a gather, flat and indexed."""
+    import faiss
+
+    matrix = np.concatenate(list(clustered(count + QUERIES, dim, 1000)))
+    matrix, queries = matrix[:count], matrix[count:]
+    flat = faiss.IndexFlatIP(dim)
+    flat.add(matrix)
+    rows = []
+    for kind, indexed in (("flat", False), ("indexed", True)):
+        gallery = _made(folder / f"{kind}.kin", matrix, indexed)
+        gallery.search(queries[0], K)
+        bare: Any = flat
+        if indexed:
+            state = gallery.store._derived.mapped.state.index  # type: ignore[attr-defined]
+            bare = faiss.read_index(str(folder / f"{kind}.kin.index" / state.file))
+            bare.nprobe = state.probes
+        ours = lambda query, gallery=gallery: gallery.search(query, K)  # noqa: E731
+        times = interleaved({"faiss": _bare(bare, matrix), "gallery": ours}, queries)
+        rows.append(
+            {"search": kind, "gallery ms": times["gallery"], "faiss + gather ms": times["faiss"]}
+            | {"ratio": times["gallery"] / times["faiss"], "ok (< 2)": times["gallery"] < 2 * times["faiss"]}
+        )
+        gallery.close()
+    return rows
+
+
+def recall(folder: Path) -> list[dict[str, Any]]:
+    """The index against exact search, easy and hard: clusters smaller than the list make it hard."""
+    rows = []
+    for clusters in (200, 2000):
+        matrix = np.concatenate(list(clustered(200_000 + QUERIES, 256, clusters)))
+        matrix, queries = matrix[:-QUERIES], matrix[-QUERIES:]
+        start = time.perf_counter()
+        gallery = _made(folder / f"recall-{clusters}.kin", matrix, True)
+        built = time.perf_counter() - start
+        hits = 0
+        for query in queries:
+            truth, _, _ = scan.nearest(matrix, query, K)
+            hits += len(np.intersect1d(gallery.search(query, K).ids, truth))
+        rows.append({"clusters": clusters, "recall": hits / (K * len(queries)), "added and built s": built})
+        gallery.close()
+    return rows
+
+
+def crossing(folder: Path) -> list[dict[str, Any]]:
+    """Exact against indexed over the gallery's size: where `ivf.FLAT_FLOATS` should lie."""
+    rows = []
+    for count in (25_000, 50_000, 100_000, 200_000, 400_000):
+        matrix = np.concatenate(list(clustered(count + QUERIES, 256, max(1, count // 100))))
+        matrix, queries = matrix[:count], matrix[count:]
+        pair = {
+            kind: _made(folder / f"x{count}-{kind}.kin", matrix, kind == "index")
+            for kind in ("flat", "index")
+        }
+        calls = {kind: (lambda query, g=gallery: g.search(query, K)) for kind, gallery in pair.items()}
+        times = interleaved(calls, queries)
+        rows.append(
+            {"vectors": count, "numbers": count * 256, "flat ms": times["flat"], "index ms": times["index"]}
+        )
+        for gallery in pair.values():
+            gallery.close()
+    return rows
+
+
+def opening(folder: Path, count: int, dim: int) -> dict[str, Any]:
+    """Seconds and anonymous memory of opening and of the first search, in a process of its own."""
+    ivf.FLAT_FLOATS = 1 << 26
+    path = folder / "large.kin"
+    start = time.perf_counter()
+    with Gallery.create(path, dim) as gallery:
+        done = 0
+        for rows in tqdm(clustered(count, dim, 10_000), total=count // 50_000, desc=path.name, unit="block"):
+            gallery.add(np.arange(done, done + len(rows)), rows)
+            done += len(rows)
+    built = time.perf_counter() - start
+    answer = subprocess.run(
+        [sys.executable, "-c", _OPEN, str(path), str(dim)], check=True, capture_output=True, text=True
+    )
+    size, opened, first, second, memory, after = map(float, answer.stdout.split())
+    disk = sum(p.stat().st_size for p in folder.glob("large.kin*/*")) + path.stat().st_size
+    return {
+        "vectors": int(size),
+        "added and indexed s": built,
+        "open s": opened,
+        "ok (< 1 s)": opened < 1,
+        "first search s": first,
+        "next search s": second,
+        "memory after open MB": memory,
+        "after search MB": after,
+        "on disk GB": disk / 1e9,
+    }
