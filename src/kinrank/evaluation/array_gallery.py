@@ -23,8 +23,9 @@ class ArrayGallery:
     revision = 0
 
     def __init__(self, *parts: Array, names: Sequence[str] = ()) -> None:
-        if not parts or len({part.shape[1] for part in parts}) != 1:
-            raise InputError("a gallery needs arrays of one width")
+        if any(part.ndim != 2 for part in parts) or len({part.shape[1] for part in parts}) != 1:
+            shapes = ", ".join(str(part.shape) for part in parts) or "nothing"
+            raise InputError(f"vectors must have shape (n, d) with one d for all, got {shapes}")
         # What is on disk stays there and is brought to unit length when it is read.
         self.mapped = [isinstance(part, np.memmap) for part in parts]
         named = names or [f"part {i}" for i in range(len(parts))]

@@ -107,6 +107,16 @@ def _set(items: Any = ()) -> set[Any]:
     return set(items)
 
 
+def _complex(real: Any, imaginary: Any) -> complex:
+    if not (type(real) is type(imaginary) is float):
+        raise _Refused("a complex number is made of what are no numbers")
+    return complex(real, imaginary)
+
+
+def _no_bytes() -> bytes:
+    return b""
+
+
 def _ndarray(*_: Any) -> Any:
     raise _Refused("it calls numpy.ndarray")
 
@@ -133,8 +143,11 @@ _KNOWN: dict[str, Callable[..., Any]] = {
     "numpy.dtype": _DType,
     "_codecs.encode": _encode,
     "collections.OrderedDict": _ordered,
-    "builtins.set": _set,
-    "__builtin__.set": _set,
+    **{
+        f"{root}.{name}": call
+        for root in ("builtins", "__builtin__")
+        for name, call in (("set", _set), ("complex", _complex), ("bytes", _no_bytes))
+    },
     **{
         f"{root}.{name}": call
         for root in ("numpy.core", "numpy._core")
