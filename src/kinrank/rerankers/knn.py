@@ -68,7 +68,7 @@ class KnnGraph:
 
     def rows(self, ids: Array) -> Array:
         """The rows of these ids, -1 for an id that is not there."""
-        return _rows_of(self.ids, self._sorter, np.asarray(ids))
+        return rows_of(self.ids, self._sorter, np.asarray(ids))
 
     @classmethod
     def of(cls, gallery: GalleryLike, k: int) -> KnnGraph:
@@ -153,7 +153,7 @@ class _Update:
         touched = np.isin(old.ids, np.concatenate([added, removed])) if len(added) + len(removed) else None
         survivors = np.arange(len(old)) if touched is None else np.flatnonzero(~touched)
         to_new = np.full(len(old) + 1, -1, np.int32)  # the last entry keeps -1 as -1
-        to_new[survivors] = _rows_of(ids, sorter, old.ids[survivors])
+        to_new[survivors] = rows_of(ids, sorter, old.ids[survivors])
         rows = to_new[survivors]
         fresh = np.ones(len(ids), bool)
         fresh[rows] = False
@@ -223,7 +223,8 @@ def _merge(left: Array, left_s: Array, right: Array, right_s: Array) -> tuple[Ar
     return left, left_s
 
 
-def _rows_of(ids: Array, sorter: Array, wanted: Array) -> Array:
+def rows_of(ids: Array, sorter: Array, wanted: Array) -> Array:
+    """Where `wanted` stand in `ids`, given the order that sorts `ids`; -1 for those that do not."""
     if len(ids) == 0 or len(wanted) == 0 or ids.dtype.kind != wanted.dtype.kind:
         return np.full(len(wanted), -1, np.int64)
     place = np.minimum(np.searchsorted(ids, wanted, sorter=sorter), len(ids) - 1)

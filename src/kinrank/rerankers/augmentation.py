@@ -1,0 +1,275 @@
+"""Database augmentation: every item moves towards its own first neighbours, once, ahead of all queries.
+
+x_j' = norm(x_j + sum_{i <= k} w_i x_i) over the k nearest x_i of x_j, itself excluded; then q.x'.
+Fitted to a gallery, neighbours come from all of it, the moved vectors are stored beside it and later
+stages of a chain (`adba+aqe`) search among them; on a bare list, neighbours come from the list.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from kinrank.errors import InputError, SpecError
+from kinrank.rerankers import state
+from kinrank.rerankers.augmented import AugmentedGallery
+from kinrank.rerankers.base import Reranker, falling
+from kinrank.rerankers.knn import KnnGraph, rows_of
+from kinrank.rerankers.knn_work import Work
+from kinrank.rerankers.separation import multipliers
+from kinrank.types import Array, Candidates, GalleryLike, stable_order
+
+_BLOCK = 1 << 22  # numbers gathered at once
+_in_memory: WeakKeyDictionary[Any, dict[str, Fitted]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Augmented vectors of a gallery, and what they were made from."""
+
+    ids: Array
+    neighbours: Array  # (N, k) rows, -1 where none
+    vectors: Array  # (N, d)
+    strangers: Array  # ids of the negatives that all items share; empty where the method has none
+    revision: int
+
+
+class DatabaseAugmentation(Reranker):
+    """What the augmentations share; each says only how an item and its neighbours combine."""
+
+    name: ClassVar[str]
+    strangers: ClassVar[int] = 0  # shared negatives that the method wants to know
+
+    def __init__(self, k: int) -> None:
+        if k < 1:
+            raise SpecError(f"k must be at least 1, got {k}")
+        self.k = k
+        self.gallery: GalleryLike | None = None
+        self.augmented: AugmentedGallery | None = None
+
+    def parameters(self) -> dict[str, Any]:
+        """What makes one fitted state different from another."""
+        return {"k": self.k}
+
+    def weights(self, similarities: Array) -> Array:
+        """Weights (n, k) of the neighbours, given their similarities (n, k) to the item, best first."""
+        raise NotImplementedError
+
+    def combine(self, items: Array, near: Array, similarities: Array, present: Array, far: Array) -> Array:
+        """Moved items (n, d): `near` (n, k, d) of which `present` (n, k) are real; `far` (m, d) negatives."""
+        weights = np.where(present, self.weights(similarities), 0).astype(np.float32)
+        return items + np.einsum("nk,nkd->nd", weights, near)
+
+    def fit(self, gallery: GalleryLike) -> DatabaseAugmentation:
+        """Augment the whole gallery; what is stored beside it is taken, and brought up to date."""
+        graph = KnnGraph.of(gallery, self.k)
+        name = state.spec_name(self.name, **self.parameters())
+        folder = state.fit_folder(gallery, name)
+        kept = _load(gallery, name)
+        if kept is None or kept.revision != graph.revision or not np.array_equal(kept.ids, graph.ids):
+            kept = self._updated(gallery, graph, kept)
+            if folder is None:
+                _in_memory.setdefault(gallery, {})[name] = kept
+            else:
+                arrays = {key: getattr(kept, key) for key in ("ids", "neighbours", "vectors", "strangers")}
+                state.save(folder, arrays, revision=kept.revision)
+        self.gallery = gallery
+        path = None if folder is None else folder / "gallery"
+        self.augmented = AugmentedGallery(kept.ids, kept.vectors, kept.revision, path)
+        return self
+
+    def passes_on(self, gallery: GalleryLike) -> GalleryLike:
+        """The augmented gallery."""
+        return gallery if self.augmented is None else self.augmented
+
+    def score(self, candidates: Candidates) -> Array:
+        """q.x' of the candidates."""
+        return self._moved(candidates) @ candidates.query
+
+    def relist(self, candidates: Candidates) -> Candidates:
+        """The same candidates with their augmented vectors, ranked by them."""
+        vectors = self._moved(candidates)
+        scores = falling(candidates, vectors @ candidates.query)
+        order = stable_order(scores)
+        return Candidates(candidates.ids[order], scores[order], vectors[order], candidates.query)
+
+    def _moved(self, candidates: Candidates) -> Array:
+        if self.augmented is None:
+            return self._within(candidates.vectors)
+        state.require_current(self.gallery, self.augmented.revision, self.name)
+        if candidates.vectors.shape[1] != self.augmented.dim:
+            raise InputError(
+                f"the candidates have {candidates.vectors.shape[1]} dimensions, the gallery that {self.name} "
+                f"was fitted to has {self.augmented.dim}"
+            )
+        return self.augmented.vectors(candidates.ids)
+
+    def _within(self, vectors: Array) -> Array:
+        """Each vector of a list moved towards its nearest of the same list."""
+        size = len(vectors)
+        k = min(self.k, size - 1)
+        if k < 1:
+            return vectors
+        table = vectors @ vectors.T
+        far = vectors[-min(self.strangers, size) :] if self.strangers else vectors[:0]
+        np.fill_diagonal(table, -np.inf)
+        chosen = np.argpartition(-table, k - 1, axis=1)[:, :k]
+        cosines = np.take_along_axis(table, chosen, 1)
+        order = np.lexsort((chosen, -cosines), axis=-1)
+        chosen, cosines = np.take_along_axis(chosen, order, 1), np.take_along_axis(cosines, order, 1)
+        return self._combined(vectors, np.arange(size), chosen, cosines, far)
+
+    def _combined(self, vectors: Array, rows: Array, near: Array, cosines: Array, far: Array) -> Array:
+        """Unit augmented vectors of these rows, a block at a time."""
+        moved = np.empty((len(rows), vectors.shape[1]), np.float32)
+        step = max(1, _BLOCK // (near.shape[1] * vectors.shape[1]))
+        for start in range(0, len(rows), step):
+            some = slice(start, start + step)
+            items, lists = vectors[rows[some]], near[some]
+            block = self.combine(items, vectors[lists], cosines[some], lists >= 0, far)
+            lengths = np.sqrt(np.einsum("nd,nd->n", block, block))[:, None]
+            # Neighbours that cancel an item out leave it where it was.
+            moved[some] = np.where(lengths > 1e-6, block / np.maximum(lengths, 1e-6), items)
+        return moved
+
+    def _updated(self, gallery: GalleryLike, graph: KnnGraph, old: Fitted | None) -> Fitted:
+        """Augment what is new or has new neighbours; take the rest from `old`."""
+        near, cosines = graph.top(self.k)
+        strangers = _strangers(graph.ids, self.strangers)
+        work = Work(gallery, resume=False)
+        if work.revision != graph.revision:
+            work.check(gallery, whole=False)
+        stale, moved = np.ones(len(graph), bool), np.empty(work.vectors.shape, np.float32)
+        if old is not None and old.revision <= graph.revision and old.vectors.shape[1] == gallery.dim:
+            added, _ = gallery.changes_since(old.revision)
+            before = rows_of(old.ids, np.argsort(old.ids, kind="stable"), graph.ids)
+            stale = _stale(old, graph, near, before, np.isin(graph.ids, added))
+            if not np.array_equal(strangers, old.strangers) or np.isin(strangers, added).any():
+                stale[:] = True
+            moved[~stale] = old.vectors[before[~stale]]
+        rows = np.flatnonzero(stale)
+        far = work.vectors[graph.rows(strangers)] if len(strangers) else work.vectors[:0]
+        moved[rows] = self._combined(work.vectors, rows, near[rows], cosines[rows], far)
+        work.close()
+        return Fitted(graph.ids, np.array(near), moved, strangers, graph.revision)
+
+
+class ADBA(DatabaseAugmentation):
+    """Average database augmentation (Turcot, Lowe 2009; Gordo 2017): every neighbour weighs one."""
+
+    name = "adba"
+    reports_harm = "where classes have fewer than k images: neighbours of another class blur them together"
+
+    def __init__(self, k: int = 3) -> None:
+        super().__init__(k)
+
+    def weights(self, similarities: Array) -> Array:
+        """All one."""
+        return np.ones_like(similarities)
+
+
+class ADBAwD(DatabaseAugmentation):
+    """Average database augmentation with decay (Gordo 2017): weights fall linearly with the rank."""
+
+    name = "adbawd"
+    reports_harm = "where classes have fewer than k/2 images"
+
+    def __init__(self, k: int = 5) -> None:
+        super().__init__(k)
+
+    def weights(self, similarities: Array) -> Array:
+        """(k - i) / k for i = 0 ... k-1."""
+        decay = (self.k - np.arange(similarities.shape[1])) / self.k
+        return np.broadcast_to(decay.astype(np.float32), similarities.shape)
+
+
+class AlphaDBA(DatabaseAugmentation):
+    """Alpha database augmentation (Radenovic 2019): a neighbour weighs its similarity to the power alpha."""
+
+    name = "alphadba"
+    reports_harm = "where features are weak and classes small"
+
+    def __init__(self, k: int = 10, alpha: float = 3.0) -> None:
+        super().__init__(k)
+        if alpha < 0:
+            raise SpecError(f"alpha must not be negative, got {alpha}")
+        self.alpha = alpha
+
+    def parameters(self) -> dict[str, Any]:
+        """k and alpha."""
+        return {"k": self.k, "alpha": self.alpha}
+
+    def weights(self, similarities: Array) -> Array:
+        """max(0, s)^alpha, clipped as in `alphaqe`."""
+        return np.maximum(similarities, 0) ** np.float32(self.alpha)
+
+
+class DDBA(DatabaseAugmentation):
+    """Discriminative database augmentation: every item becomes the normal of its own linear SVM.
+
+    Positives are the item and its k nearest. Negatives are the items of a shared pool that are least
+    similar to it: on a list, of the list's tail; in a gallery, of items that a hash of their ids picks.
+    """
+
+    name = "ddba"
+    strangers = 64
+    reports_harm = "where classes have fewer than k images, and on small galleries, where negatives are few"
+
+    def __init__(self, k: int = 3, negatives: int = 20, c: float = 1.0) -> None:
+        super().__init__(k)
+        if negatives < 1:
+            raise SpecError(f"negatives must be at least 1, got {negatives}")
+        if c <= 0:
+            raise SpecError(f"c must be greater than 0, got {c}")
+        self.negatives = negatives
+        self.c = c
+
+    def parameters(self) -> dict[str, Any]:
+        """k, negatives and c."""
+        return {"k": self.k, "negatives": self.negatives, "c": self.c}
+
+    def combine(self, items: Array, near: Array, similarities: Array, present: Array, far: Array) -> Array:
+        """sum_i a_i y_i f_i; negatives that are as near as a neighbour are left out."""
+        if len(far) == 0:
+            return items
+        to_far = items @ far.T
+        count = min(self.negatives, len(far))
+        chosen = np.argsort(to_far, axis=1, kind="stable")[:, :count]
+        apart = np.take_along_axis(to_far, chosen, 1) < np.where(present, similarities, 1).min(1)[:, None]
+        points = np.concatenate([items[:, None], near, far[chosen]], axis=1)
+        signs = np.concatenate([np.ones((len(items), 1)), present, -1.0 * apart], axis=1)
+        a = multipliers(points @ points.transpose(0, 2, 1), signs, self.c)
+        moved = np.einsum("bm,bmd->bd", a * signs, points).astype(np.float32)
+        return np.where(apart.any(1)[:, None], moved, items)
+
+
+def _stale(old: Fitted, graph: KnnGraph, near: Array, before: Array, added: Array) -> Array:
+    """Rows that are new, replaced, or have a neighbour that they did not have or that was replaced."""
+    to_new = np.full(len(old.ids) + 1, -1, np.int64)
+    known = before >= 0
+    to_new[before[known]] = np.flatnonzero(known)
+    lists = np.full(near.shape, -2, np.int64)
+    lists[known] = to_new[old.neighbours[before[known]]]
+    replaced = np.append(added, False)  # the last entry answers for -1
+    stale: Array = ~known | added | (lists != near).any(1) | replaced[near].any(1)
+    return stale
+
+
+def _strangers(ids: Array, count: int) -> Array:
+    """The ids with the smallest hashes: the same for the same ids, whatever came and went between."""
+    if count == 0:
+        return ids[:0]
+    hashes = np.array([zlib.crc32(str(i).encode()) for i in ids.tolist()], np.uint32)
+    return ids[np.sort(np.argsort(hashes, kind="stable")[:count])]
+
+
+def _load(gallery: GalleryLike, name: str) -> Fitted | None:
+    folder = state.fit_folder(gallery, name)
+    if folder is None:
+        return _in_memory.get(gallery, {}).get(name)
+    found = state.load(folder)
+    return None if found is None else Fitted(**found[0], revision=found[1]["revision"])
