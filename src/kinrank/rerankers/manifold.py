@@ -1,0 +1,220 @@
+"""The mathematics that the diffusion methods share: the mutual graph, its sub-graphs, the solver.
+
+w_ij = max(0, x_i.x_j)^gamma where i and j are among each other's k nearest, w_ii = 0;
+d_i = sum_j w_ij; S = D^-1/2 W D^-1/2; diffusion solves (I - alpha S) f = y.
+Nothing here is ever N x N: every matrix is sparse with at most k entries a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kinrank.errors import InputError, SpecError
+from kinrank.rerankers import state
+from kinrank.rerankers.knn import KnnGraph
+from kinrank.types import Array, Candidates, GalleryLike
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+
+def check_diffusion(k: int, kq: int, alpha: float, gamma: float, iterations: int) -> None:
+    """Refuse parameters with which the system has no meaning or no solution."""
+    for name, value in (("k", k), ("kq", kq), ("iterations", iterations)):
+        if value < 1:
+            raise SpecError(f"{name} must be at least 1, got {value}")
+    if not 0 <= alpha < 1:  # also refuses NaN
+        raise SpecError(
+            f"alpha must be at least 0 and less than 1 (at 1 the system is singular), got {alpha}"
+        )
+    if gamma <= 0:
+        raise SpecError(f"gamma must be greater than 0, got {gamma}")
+
+
+def powered(similarities: Array, gamma: float) -> Array:
+    """max(0, s)^gamma as float32; whole powers up to 4 by multiplication, which is much faster."""
+    base = np.maximum(similarities, np.float32(0))
+    if gamma == 1:
+        return base
+    if gamma in (2, 3, 4):
+        square = base * base
+        return square if gamma == 2 else square * (base if gamma == 3 else square)
+    return base ** np.float32(gamma)
+
+
+def mutual_graph(neighbours: Array, similarities: Array, gamma: float) -> csr_matrix:
+    """W (N, N) sparse from kNN rows `neighbours (N, k)` (-1 where there is none) and their similarities.
+
+    Only mutual edges stay. A row that names itself is cleaned by its number, not by its rank: with
+    duplicates, or an approximate search, the node itself need not come first.
+    """
+    from scipy.sparse import csr_matrix
+
+    size = len(neighbours)
+    keep = (neighbours >= 0) & (neighbours != np.arange(size)[:, None]) & (similarities > 0)
+    starts = np.concatenate([[0], np.cumsum(keep.sum(1))])
+    directed = csr_matrix((powered(similarities[keep], gamma), neighbours[keep], starts), shape=(size, size))
+    return csr_matrix(directed.minimum(directed.T.tocsr()))
+
+
+def list_graph(table: Array, k: int, gamma: float) -> csr_matrix:
+    """W of a short list from its similarities (K, K), whose diagonal is overwritten.
+
+    A pair is an edge when its similarity reaches the k-th best of both rows; equal ones all stay.
+    """
+    from scipy.sparse import csr_matrix
+
+    size = len(table)
+    np.fill_diagonal(table, -2)
+    best = max(size - k, 0)
+    near = (table >= np.partition(table, best, axis=1)[:, best, None]) & (table > 0)
+    rows, columns = np.divmod(np.flatnonzero(near), size)
+    mutual = near[columns, rows]
+    rows, columns = rows[mutual], columns[mutual]
+    starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=size))])
+    weights = powered(np.minimum(table[rows, columns], table[columns, rows]), gamma)
+    return csr_matrix((weights, columns, starts), shape=(size, size))
+
+
+def normalised(weights: csr_matrix) -> csr_matrix:
+    """S = D^-1/2 W D^-1/2; a node without edges keeps an empty row."""
+    from scipy.sparse import csr_matrix
+
+    degrees = np.asarray(weights.sum(1), dtype=np.float32).ravel()
+    root = 1 / np.sqrt(np.where(degrees > 0, degrees, 1))
+    rows = np.repeat(root, np.diff(weights.indptr))
+    data = weights.data * rows * root[weights.indices]
+    return csr_matrix((data.astype(np.float32), weights.indices, weights.indptr), shape=weights.shape)
+
+
+def gathered(matrix: csr_matrix, rows: Array) -> tuple[Array, Array, Array]:
+    """(entries a row (n,), their columns, their values) of these rows, one after the other."""
+    starts = matrix.indptr[rows].astype(np.int64)
+    counts = matrix.indptr[rows + 1].astype(np.int64) - starts
+    ends = np.cumsum(counts)
+    entries = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
+    return counts, matrix.indices[entries], matrix.data[entries]
+
+
+def subgraph(matrix: csr_matrix, rows: Array) -> csr_matrix:
+    """The entries between the nodes `rows` (n,), numbered as they stand there.
+
+    SciPy's own column slice sorts and copies several times; one table of positions is enough.
+    """
+    from scipy.sparse import csr_matrix
+
+    position = np.zeros(matrix.shape[1], np.int32)  # fresh zero pages: only those written cost anything
+    position[rows] = np.arange(1, len(rows) + 1, dtype=np.int32)
+    counts, columns, values = gathered(matrix, rows)
+    local = position[columns]
+    inside = local > 0
+    kept = np.add.reduceat(np.append(inside, False), _starts(counts)) if len(rows) else counts
+    starts = np.concatenate([[0], np.cumsum(np.where(counts > 0, kept, 0))])
+    return csr_matrix((values[inside], local[inside] - 1, starts), shape=(len(rows), len(rows)))
+
+
+def _starts(counts: Array) -> Array:
+    return np.cumsum(counts) - counts
+
+
+def reached(matrix: csr_matrix, seeds: Array, masses: Array, size: int) -> Array:
+    """The `size` nodes that mass from the seeds reaches first (fewer where the component ends), ascending.
+
+    Each round takes in the nodes that have received most, as many as are there already, and lets theirs
+    flow on. So the part of the graph that matters to a query is found without another search.
+    """
+    received = np.zeros(matrix.shape[0], np.float32)
+    inside = np.zeros(matrix.shape[0], bool)
+    received[seeds] = masses
+    inside[seeds] = True
+    count, front, waiting = len(seeds), seeds, seeds[:0]
+    while count < size and len(front):
+        counts, columns, values = gathered(matrix, front)
+        np.add.at(received, columns, values * np.repeat(received[front], counts))
+        waiting = np.unique(np.concatenate([waiting, columns]))
+        waiting = waiting[~inside[waiting]]
+        take = min(size - count, count)
+        if take < len(waiting):
+            front = waiting[np.argsort(-received[waiting], kind="stable")[:take]]
+        else:
+            front = waiting
+        inside[front] = True
+        count += len(front)
+    return np.flatnonzero(inside)
+
+
+def solve(matrix: csr_matrix, sources: Array, alpha: float, iterations: int, tolerance: float) -> Array:
+    """F (n, q) with (I - alpha S) F = Y by conjugate gradient, all q columns in each sparse product.
+
+    Every column is a system of its own with its own steps; it rests once its residual is below
+    `tolerance` times the length of its source.
+    """
+    solution = np.zeros_like(sources)
+    residual = sources.copy()
+    direction = sources.copy()
+    length = np.einsum("nq,nq->q", residual, residual)
+    enough = tolerance**2 * length
+    for _ in range(iterations):
+        active = length > enough
+        if not active.any():
+            break
+        image = direction - np.float32(alpha) * (matrix @ direction)
+        curvature = np.einsum("nq,nq->q", direction, image)
+        step = np.where(active, length / np.where(curvature > 0, curvature, 1), 0).astype(sources.dtype)
+        solution += step * direction
+        residual -= step * image
+        shorter = np.einsum("nq,nq->q", residual, residual)
+        turn = np.where(active, shorter / np.where(length > 0, length, 1), 0).astype(sources.dtype)
+        direction = residual + turn * direction
+        length = np.where(active, shorter, length)
+    return solution
+
+
+def seeds(candidates: Candidates, kq: int, gamma: float) -> Array:
+    """y of the first kq of the list, (min(kq, K),): their similarity to the query, weighted as edges are.
+
+    Only candidates are seeds. The query itself, should it stand in the gallery, is not in its own list
+    and so never one.
+    """
+    if candidates.has_vectors:
+        return powered(candidates.vectors[:kq] @ candidates.query, gamma)
+    return powered(candidates.affinity()[0, 1 : kq + 1], gamma)
+
+
+def list_matrix(candidates: Candidates, k: int, gamma: float) -> csr_matrix:
+    """S (K, K) of the candidates among themselves; the query is no node."""
+    if candidates.has_vectors:
+        return normalised(list_graph(candidates.vectors @ candidates.vectors.T, k, gamma))
+    return normalised(list_graph(np.array(candidates.affinity()[1:, 1:]), k, gamma))
+
+
+@dataclass(frozen=True, eq=False)
+class GalleryMatrix:
+    """S (N, N) of a gallery, sparse, at one revision, and the rows that its ids have there."""
+
+    gallery: GalleryLike
+    graph: KnnGraph
+    matrix: csr_matrix
+
+    @classmethod
+    def of(cls, gallery: GalleryLike, k: int, gamma: float) -> GalleryMatrix:
+        """From the neighbour lists stored beside the gallery, which are built or brought up to date."""
+        graph = KnnGraph.of(gallery, k)
+        return cls(gallery, graph, normalised(mutual_graph(*graph.top(k), gamma)))
+
+    def __len__(self) -> int:
+        return len(self.graph)
+
+    def rows(self, candidates: Candidates, method: str) -> Array:
+        """The rows (K,) of the candidates; refuses a gallery that has changed and ids that it has not."""
+        state.require_current(self.gallery, self.graph.revision, method)
+        rows = self.graph.rows(candidates.ids)
+        if (rows < 0).any():
+            raise InputError(
+                f"id {candidates.ids[rows < 0][0]!s} is not in the gallery that {method} was fitted to; "
+                "cure: fit it to the gallery that the candidates come from"
+            )
+        return rows
