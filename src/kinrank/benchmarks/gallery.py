@@ -59,7 +59,7 @@ def run(full: bool = False) -> dict[str, list[dict[str, Any]]]:
 
 
 def clustered(count: int, dim: int, clusters: int, noise: float = 1.0) -> Iterator[Array]:
-    """Unit vectors around random centres, in blocks; the last 1000 centres' neighbours come in any order."""
+    """Unit vectors around random centres, in blocks; any part is drawn like any other."""
     rng = np.random.default_rng(SEED)
     centres = rng.standard_normal((clusters, dim), dtype=np.float32)
     for start in range(0, count, 50_000):
@@ -71,11 +71,14 @@ def clustered(count: int, dim: int, clusters: int, noise: float = 1.0) -> Iterat
 
 def _made(path: Path, matrix: Array, indexed: bool) -> Gallery:
     """A gallery of the matrix, opened anew; `indexed` forces the index or its absence."""
-    ivf.FLAT_FLOATS = 0 if indexed else sys.maxsize
-    with Gallery.create(path, matrix.shape[1]) as gallery:
-        for start in tqdm(range(0, len(matrix), 50_000), desc=path.name, unit="block"):
-            rows = matrix[start : start + 50_000]
-            gallery.add(np.arange(start, start + len(rows)), rows)
+    usual, ivf.FLAT_FLOATS = ivf.FLAT_FLOATS, 0 if indexed else sys.maxsize
+    try:
+        with Gallery.create(path, matrix.shape[1]) as gallery:
+            for start in tqdm(range(0, len(matrix), 50_000), desc=path.name, unit="block"):
+                rows = matrix[start : start + 50_000]
+                gallery.add(np.arange(start, start + len(rows)), rows)
+    finally:
+        ivf.FLAT_FLOATS = usual
     return Gallery.open(path)
 
 
@@ -169,7 +172,6 @@ def crossing(folder: Path) -> list[dict[str, Any]]:
 
 def opening(folder: Path, count: int, dim: int) -> dict[str, Any]:
     """Seconds and anonymous memory of opening and of the first search, in a process of its own."""
-    ivf.FLAT_FLOATS = 1 << 26
     path = folder / "large.kin"
     start = time.perf_counter()
     with Gallery.create(path, dim) as gallery:

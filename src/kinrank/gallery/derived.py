@@ -50,6 +50,10 @@ class State:
     format: int = FORMAT
 
 
+class DamagedFilesError(Exception):
+    """A search has met something in the derived files that cannot be right; caught by the store."""
+
+
 class Mapped:
     """The derived files, mapped into memory: read where they are touched."""
 
@@ -70,11 +74,14 @@ class Derived:
         self.folder = database.path.with_name(database.path.name + ".index")
         self._lock = Lock(self.folder / "build.lock")
         self._seen: tuple[int, int, int] | None = None
+        self._distrusted = False
         self.mapped: Mapped | None = None
 
     def refresh(self) -> None:
         """Map what the files have become; files that cannot be right are not mapped."""
         path = self.folder / "state.json"
+        if self._distrusted:
+            return
         try:
             stat = path.stat()
         except OSError:
@@ -125,8 +132,12 @@ class Derived:
 
     def discard(self) -> None:
         """Forget files that turned out to be damaged; the next `complete` makes new ones."""
+        log.warning("the search index of '%s' is damaged and will be rebuilt", self.database.path)
         self.mapped = self._seen = None
-        (self.folder / "state.json").unlink(missing_ok=True)
+        try:
+            (self.folder / "state.json").unlink(missing_ok=True)
+        except OSError:
+            self._distrusted = True  # nothing can be written here: go on without the files
 
     def _complete(self, index: bool) -> None:
         self._seen = None

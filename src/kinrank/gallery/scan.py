@@ -20,6 +20,11 @@ def score_rows(rows: Array, query: Array) -> Array:
     return np.einsum("nd,d->n", rows, query)
 
 
+def lengths(rows: Array) -> Array:
+    """Squared lengths (n,) of rows (n, d)."""
+    return np.einsum("nd,nd->n", rows, rows)
+
+
 def contenders(scores: Array, k: int) -> Array:
     """Positions, ascending, of all that may be among the k best once scored to the last bit.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from kinrank.gallery import ivf, scan
 from kinrank.gallery.database import Commit, Database
-from kinrank.gallery.derived import Mapped
+from kinrank.gallery.derived import DamagedFilesError, Mapped
 from kinrank.types import Array
 
 BLOCK = 8192  # rows read from the database at once
@@ -56,6 +56,8 @@ class View:
         """(row numbers (k,), scores (k,), vectors (k, d)), best first."""
         (near,) = self._near(query[None], k)
         positions, scores, vectors = scan.ranked(near, self._take(near), query, k)
+        if not (np.abs(scan.lengths(vectors) - 1) < 1e-3).all():
+            raise DamagedFilesError
         return self.rows[positions], scores, vectors
 
     def nearest_many(self, queries: Array, k: int) -> tuple[Array, Array]:

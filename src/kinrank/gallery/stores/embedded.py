@@ -5,17 +5,18 @@ Any number of processes may read while one writes. A reader sees the last commit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from kinrank.errors import GalleryError
+from kinrank.gallery import ivf
 from kinrank.gallery.database import Commit, Database, writable
-from kinrank.gallery.derived import Derived
+from kinrank.gallery.derived import DamagedFilesError, Derived
 from kinrank.gallery.locks import Lock
 from kinrank.gallery.store import Kind, unknown_ids
 from kinrank.gallery.view import View
@@ -25,6 +26,8 @@ TAIL_BYTES = 1 << 24  # newest vectors that a search reads from the database rat
 WAIT_BYTES = 1 << 28  # with more of them a search waits for another process that is writing the files
 APPEND_BYTES = 1 << 26  # after so many added bytes a writer brings the files up for its readers
 MANY = 20_000  # hits from which all ids are read at once
+
+T = TypeVar("T")
 
 
 class EmbeddedStore:
@@ -161,41 +164,64 @@ class EmbeddedStore:
 
     def search(self, query: Array, k: int) -> tuple[Array, Array, Array]:
         """(ids, scores, vectors), best first."""
-        with self._searching() as view:
+
+        def ask(view: View) -> tuple[Array, Array, Array]:
             rows, scores, vectors = view.nearest(query, min(k, view.commit.size))
             return self._names_of(rows, view.commit), scores, vectors
 
+        return self._asked(ask)
+
     def search_ids(self, queries: Array, k: int) -> tuple[Array, Array]:
         """(ids (Q, k), scores (Q, k)), best first."""
-        with self._searching() as view:
+
+        def ask(view: View) -> tuple[Array, Array]:
             rows, scores = view.nearest_many(queries, min(k, view.commit.size))
             return self._names_of(rows, view.commit), scores
+
+        return self._asked(ask)
+
+    def _asked(self, ask: Callable[[View], T]) -> T:
+        """The answer of the last commit's view; damaged files are made anew and asked again."""
+        with self._guard:
+            try:
+                with self._searching() as view:
+                    return ask(view)
+            except DamagedFilesError:
+                self._derived.discard()
+                self._view = None
+            with self._searching() as view:
+                return ask(view)
 
     @contextmanager
     def _searching(self) -> Iterator[View]:
         """The view of the last commit, with the database held still at it."""
-        with self._guard:
-            self._derived.refresh()
-            self._complete_when_long()
-            with self._db.reading() as now:
-                if now.size == 0:
-                    raise GalleryError(f"the gallery '{self._path}' has become empty")
-                self._view = View.at(now, self._derived.mapped, self._db, self._view)
-                yield self._view
+        self._derived.refresh()
+        self._complete_when_long()
+        with self._db.reading() as now:
+            if now.size == 0:
+                raise GalleryError(f"the gallery '{self._path}' has become empty")
+            self._view = View.at(now, self._derived.mapped, self._db, self._view)
+            yield self._view
 
     def _complete_when_long(self) -> None:
-        """Bring the files up when too much is not in them yet."""
+        """Bring the files up when too much is not in them, or in the index, yet."""
         mapped, last = self._derived.mapped, self._db.last_commit().last_row
         behind = (last - (mapped.state.last_row if mapped else 0)) * self.dim * 4
-        if behind > TAIL_BYTES:
+        due = mapped is not None and ivf.is_due(mapped.state.index, mapped.state.count, self.dim)
+        if behind > TAIL_BYTES or due:
             self._derived.complete(wait=behind > WAIT_BYTES)
 
     def _names_of(self, rows: Array, now: Commit) -> Array:
         if rows.size > MANY or (self._names is not None and self._names[0] == now.revision):
             known, names = self._all_names(now)
-            return names[np.searchsorted(known, rows)]
+            places = np.minimum(np.searchsorted(known, rows), len(known) - 1)
+            if not np.array_equal(known[places], rows):
+                raise DamagedFilesError
+            return names[places]
         numbers = rows.ravel().tolist()
         keys = self._db.keys_of(numbers)
+        if len(keys) < len(set(numbers)) or (rows.ndim == 1 and len(keys) < len(numbers)):
+            raise DamagedFilesError
         return self._array([keys[row] for row in numbers]).reshape(rows.shape)
 
     def prepare(self) -> None:
