@@ -38,9 +38,7 @@ def command(
     from kinrank.search import fitted, search
 
     with Gallery.open(gallery) as opened:
-        start = time.perf_counter()
-        query, picture = _query(opened, image, backbone)
-        embedded = 1e3 * (time.perf_counter() - start)
+        query, picture, embedded = _query(opened, image, backbone)
         method = fitted(spec or DEFAULT, opened)
         answer = search(opened, query, method, k, top, picture)
     timing = {"embed": embedded, **answer.timing_ms}
@@ -55,24 +53,30 @@ def command(
     )
 
 
-def _query(gallery: Gallery, image: str, backbone: str | None) -> tuple[Array, Any]:
-    """The query's vector, and its picture (None when there is only an id without a file)."""
+def _query(gallery: Gallery, image: str, backbone: str | None) -> tuple[Array, Any, float]:
+    """The query's vector, its picture (None for an id without a file), and the milliseconds it took.
+
+    Loading the network is not counted: who serves queries does it once.
+    """
     from kinrank.features.backbones.base import open_for
     from kinrank.features.images import read_image
 
     if os.path.exists(image):
         network = open_for(gallery, backbone)
+        start = time.perf_counter()
         try:
             picture = read_image(image, network.preprocess.least)
         except InputError as error:
             raise InputError(f"'{image}' cannot be read: {error}") from None
-        return network.embed_images([picture])[0], image
+        return network.embed_images([picture])[0], image, 1e3 * (time.perf_counter() - start)
+    start = time.perf_counter()
     kind = gallery.ids()[:1].dtype.kind
     key: Any = int(image) if kind == "i" and image.lstrip("-").isdigit() else image
     if key not in gallery:
         raise InputError(f"'{image}' is neither a file nor an id of the gallery '{gallery.location}'")
     path = gallery.metadata([key])[0].get("path")
-    return gallery.vectors([key])[0], path if path and os.path.exists(path) else None
+    vector = gallery.vectors([key])[0]
+    return vector, path if path and os.path.exists(path) else None, 1e3 * (time.perf_counter() - start)
 
 
 def _moved(hit: Hit) -> str:

@@ -10,7 +10,7 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -21,7 +21,6 @@ from kinrank.errors import DownloadError
 
 _BLOCK = 1 << 18
 _TRIES = 3
-Progress = Callable[[int, int], None]  # bytes here, bytes in all
 
 
 @dataclass(frozen=True)
@@ -61,11 +60,11 @@ def written(target: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def fetch(file: RemoteFile, progress: Progress | None = None, wait: float = 1.0) -> Path:
+def fetch(file: RemoteFile, wait: float = 1.0) -> Path:
     """The file's path; downloaded first when it is not there. A file put there by hand is checked once.
 
     A download that was cut goes on where it stopped, in this call (three tries, `wait` seconds apart) or in
-    the next one.
+    the next one. On a terminal it shows how far it is.
     """
     target = file.target
     if target.exists():
@@ -74,41 +73,52 @@ def fetch(file: RemoteFile, progress: Progress | None = None, wait: float = 1.0)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.part")
     with _locked(part, file) as handle:
-        for attempt in range(_TRIES):
-            try:
-                _download(file, handle, progress)
-                break
-            except (OSError, HTTPException) as error:  # urllib's errors are OSErrors
-                if attempt + 1 == _TRIES or not _worth_retrying(error):
-                    raise _failed(file, _reason(error)) from None
-                time.sleep(wait * (attempt + 1))
+        try:
+            _download_patiently(file, handle, wait)
+        except DownloadError:
+            if part.stat().st_size == 0:
+                part.unlink()
+            raise
         _verify(file, part, "what was downloaded")
         os.replace(part, target)
     _stamp(target)
     return target
 
 
-def _download(file: RemoteFile, part: BinaryIO, progress: Progress | None) -> None:
+def _download_patiently(file: RemoteFile, part: BinaryIO, wait: float) -> None:
+    for attempt in range(1, _TRIES + 1):
+        try:
+            _download(file, part)
+            return
+        except (OSError, HTTPException) as error:  # urllib's errors are OSErrors
+            part.flush()
+            if attempt == _TRIES or not _worth_retrying(error):
+                raise _failed(file, _reason(error)) from None
+            time.sleep(wait * attempt)
+
+
+def _download(file: RemoteFile, part: BinaryIO) -> None:
     """What is missing of the file, appended; from the beginning where the server cannot send a part."""
     have = part.seek(0, os.SEEK_END)
     if have > file.size:
         have = part.truncate(0)
     if have == file.size:
         return
+    from tqdm import tqdm
+
     request = urllib.request.Request(file.url, headers={"User-Agent": "kinrank"})
     if have:
         request.add_header("Range", f"bytes={have}-")
     with urllib.request.urlopen(request, timeout=30) as answer:
         if have and answer.status != 206:
             have = part.truncate(0)
-        part.seek(have)
-        while block := answer.read(_BLOCK):
-            part.write(block)
-            have += len(block)
-            if have > file.size:
-                raise _failed(file, f"the server sends more than {file.size} bytes: it is another file now")
-            if progress is not None:
-                progress(have, file.size)
+        with tqdm(total=file.size, initial=have, unit="B", unit_scale=True, disable=None) as bar:
+            while block := answer.read(_BLOCK):
+                part.write(block)
+                have += len(block)
+                if have > file.size:
+                    raise _failed(file, f"the server sends more than {file.size} bytes: another file")
+                bar.update(len(block))
     part.flush()
     if have < file.size:
         raise ConnectionError(f"the connection ended after {have} of {file.size} bytes")

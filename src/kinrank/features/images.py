@@ -170,6 +170,7 @@ def _open(raw: bytes) -> Image.Image:
     with _lock:  # the first call makes the decoders known
         if not Image._initialized:
             warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+            warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")  # odd EXIF and the like
             Image.init()
     if raw[4:8] == b"ftyp" and not raw[8:12].startswith(b"avi"):
         _know_heif()

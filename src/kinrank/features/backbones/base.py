@@ -44,6 +44,7 @@ class Backbone:
         if pooling not in POOLINGS:
             raise InputError(f"unknown pooling '{pooling}'; there are: {', '.join(POOLINGS)}")
         self.name = name
+        self.model = Path(model)
         self.preprocess = preprocess
         self.pooling = pooling
         self.session = onnx_session(model, device)
@@ -151,6 +152,9 @@ def open_for(gallery: Any, name: str | None = None, device: str = "auto") -> Bac
             f"the network '{kept.partition('#')[0]}' of this gallery is not there any more; "
             "cure: say where it is now with --backbone PATH"
         )
+    by_name = name is not None and not name.lower().endswith(".onnx")
+    if by_name and kept is not None and kept.partition("#")[0] != name:
+        gallery.require_backbone(name)  # refused now, not after a download
     backbone = open_backbone(name or kept, device)
     # A file that only moved is the same network.
     same = kept is not None and kept.partition("#")[2] == backbone.fingerprint
