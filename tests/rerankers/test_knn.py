@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kinrank.errors import NotFittedError
+from kinrank.gallery.gallery import Gallery
 from kinrank.rerankers import knn, knn_search, state
 from kinrank.rerankers.knn import KnnGraph, build
 
@@ -118,7 +119,7 @@ def test_stored_beside_the_gallery_and_kept_in_step(memory_gallery: Any, tmp_pat
     rng = np.random.default_rng(6)
     gallery = with_path(memory_gallery(rng.normal(size=(400, 16))), tmp_path / "photos.kin")
     first = KnnGraph.of(gallery, 20)
-    folder = tmp_path / "photos.kin.fit" / "knn-32"
+    folder = tmp_path / "photos.kin.fit" / "one" / "knn-32"
     stamp = (folder / "manifest.json").stat().st_mtime_ns
     assert_equal(first, KnnGraph.of(gallery, 5))  # a larger graph serves
     assert (folder / "manifest.json").stat().st_mtime_ns == stamp
@@ -135,6 +136,22 @@ def test_another_gallery_at_the_same_path_is_not_believed(memory_gallery: Any, t
     other = with_path(memory_gallery(rng.normal(size=(90, 16)), np.arange(90) + 7), tmp_path / "g")
     other.add([1], rng.normal(size=(1, 16)))
     assert_equal(KnnGraph.of(other, 8), build(other, 16))
+
+
+def test_a_gallery_made_again_at_the_same_path(tmp_path: Path) -> None:
+    """The same ids at the same revision, but other vectors: as when a folder is indexed anew."""
+    rng = np.random.default_rng(9)
+    for _ in range(2):
+        path = tmp_path / "g.kin"
+        path.unlink(missing_ok=True)
+        with Gallery.create(path, dim=16) as gallery:
+            gallery.add(np.arange(60), rng.normal(size=(60, 16)))
+            assert_equal(KnnGraph.of(gallery, 8), build(gallery, 16))
+        with Gallery.open(path) as gallery:
+            gallery.add([99, 3], rng.normal(size=(2, 16)))
+            gallery.remove([5])
+            assert_equal(KnnGraph.of(gallery, 8), build(gallery, 16))
+    assert len(list((tmp_path / "g.kin.fit").iterdir())) == 1
 
 
 def test_an_interrupted_build_resumes(
@@ -157,7 +174,7 @@ def test_an_interrupted_build_resumes(
     assert len(calls) == 4 + 3, "three of six parts were there already"
     monkeypatch.setattr(knn, "search", search)
     assert_equal(graph, build(memory_gallery(gallery._vectors), 16))
-    assert not list((tmp_path / "g.fit" / "building").iterdir())
+    assert not list((tmp_path / "g.fit" / "one" / "building").iterdir())
 
 
 def test_stale_state_is_refused(memory_gallery: Any) -> None:

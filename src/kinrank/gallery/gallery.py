@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -68,6 +69,16 @@ class Gallery:
         if self._store is None:
             raise GalleryError(f"the gallery '{self.location}' is closed; cure: open it again")
         return self._store
+
+    @property
+    def path(self) -> Path | None:
+        """The file of an embedded gallery, beside which methods keep what they fitted; None elsewhere."""
+        return Path(self.location) if getattr(self.store, "uid", None) else None
+
+    @property
+    def uid(self) -> str | None:
+        """The mark of an embedded gallery, other than that of any former gallery at its path."""
+        return getattr(self.store, "uid", None)
 
     @property
     def dim(self) -> int:

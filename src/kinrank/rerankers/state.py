@@ -1,4 +1,4 @@
-"""Where fitted state lives: `<gallery path>.fit/<name>/`, arrays as .npy files under one manifest.
+"""Where fitted state lives: `<gallery path>.fit/<gallery mark>/<name>/`, .npy files under one manifest.
 
 The manifest names the files and is replaced in one step, so a reader sees the old state whole or the
 new one whole. A gallery without a path (`memory:`) has no folder: its state stays in the process.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,17 @@ from kinrank.types import Array, GalleryLike
 
 FORMAT = 1  # of the files; state of another format is built again
 _MANIFEST = "manifest.json"
+_SUFFIX = ".fit"
 
 
 def fit_folder(gallery: GalleryLike, name: str) -> Path | None:
-    """The folder of one piece of fitted state; None for a gallery that lives in memory or elsewhere."""
+    """The folder of one piece of fitted state; None for a gallery that lives in memory or elsewhere.
+
+    It is the gallery's own by its mark: another gallery made at the same path never reads it.
+    """
     path = getattr(gallery, "path", None)
-    return None if path is None else Path(f"{path}.fit") / name
+    mark = getattr(gallery, "uid", None) or "one"
+    return None if path is None else Path(f"{path}{_SUFFIX}") / mark[:12] / name
 
 
 def spec_name(name: str, **parameters: Any) -> str:
@@ -46,6 +52,10 @@ def save(folder: Path, arrays: dict[str, Array], **meta: Any) -> None:
     for old in folder.glob("*.npy"):
         if old.name not in files.values():
             old.unlink(missing_ok=True)
+    if folder.parent.parent.name.endswith(_SUFFIX):
+        for former in folder.parent.parent.iterdir():  # state of a gallery that stood at this path before
+            if former != folder.parent:
+                shutil.rmtree(former, ignore_errors=True)
 
 
 def load(folder: Path | None) -> tuple[dict[str, Array], dict[str, Any]] | None:

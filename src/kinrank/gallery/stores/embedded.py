@@ -61,6 +61,11 @@ class EmbeddedStore:
         return self._db.meta("backbone")
 
     @property
+    def uid(self) -> str:
+        """This gallery's own mark: another gallery made at the same path has another."""
+        return str(self._db.meta("gallery"))
+
+    @property
     def kind(self) -> Kind | None:
         """What the ids are."""
         return self._db.meta("kind")
