@@ -125,6 +125,7 @@ def test_memory_sees_what_was_held() -> None:
         np.ones(20 << 20).sum()
     assert 140 < peak.mb < 400
     assert peak.kept_mb < 100
+    assert 160 < memory.allocated_mb(lambda: np.ones(20 << 20).sum()) < 162
 
 
 def test_who_uses_the_gallery() -> None:

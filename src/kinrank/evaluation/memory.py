@@ -1,9 +1,9 @@
-"""How much memory a piece of work took at its height, as the system counts it."""
+"""How much memory a piece of work took at its height."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,6 +34,22 @@ def watched() -> Iterator[Peak]:
     yield peak
     peak.mb = max(0.0, _highest() - before)
     peak.kept_mb = max(0.0, _status("VmRSS") - before) if _STATUS.exists() else peak.mb
+
+
+def allocated_mb(work: Callable[[], object]) -> float:
+    """What Python and NumPy allocated at the height of one call, freed memory that was used again included.
+
+    Resident memory does not show what fits into what an earlier step had left; this does, but libraries
+    written in C++ are not counted.
+    """
+    import tracemalloc
+
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1] / (1 << 20)
+    finally:
+        tracemalloc.stop()
 
 
 def highest_mb() -> float:

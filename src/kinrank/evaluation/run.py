@@ -31,7 +31,7 @@ class Row:
     ap: dict[str, Array]  # setting -> (Q,) average precision, NaN where the query has no positive
     precision: dict[str, Array]  # setting -> (Q, 3) mP@1, 5, 10
     seconds: Array  # (Q,) of re-ranking alone
-    memory_mb: float = 0.0  # resident memory above what was there before: the fit and the re-ranking
+    memory_mb: float = 0.0  # above what was there before, at the height of the fit or of re-ranking a list
     fit_seconds: float = 0.0
     first: Array | None = None  # (Q, 10) the first ten, for pictures
 
@@ -173,7 +173,8 @@ class _Run:
         with memory.watched() as peak:
             for _ in range(WARM_UP):
                 self._ids(candidates)
-        self.row.memory_mb = max(self.row.memory_mb, self.kept_mb + peak.mb)
+        needed = max(peak.mb, memory.allocated_mb(lambda: self._ids(candidates)))
+        self.row.memory_mb = max(self.row.memory_mb, self.kept_mb + needed)
 
     def block(
         self, dataset: Dataset, low: int, orders: Array, scores: Array, tick: Callable[[], Any]
