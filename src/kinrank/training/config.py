@@ -83,6 +83,7 @@ class Recipe:
     steps: int | None = None
     precision: str = "auto"  # auto: bf16 on CUDA, fp32 elsewhere
     validate_every: int = 500
+    validation_batches: int = 8  # micro-batches of each set or kind of worlds
     checkpoint_every: int = 500
 
     def as_dict(self) -> dict[str, Any]:

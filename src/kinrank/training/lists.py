@@ -187,7 +187,7 @@ class ListSet:
     def lists(self, queries: torch.Tensor, generator: torch.Generator, device: torch.device) -> ListBatch:
         """The lists of these rows (B,), with the changes that the recipe draws."""
         data = self.data
-        k = min(_log_uniform(data.k, generator), self.neighbours.shape[1])
+        k = min(log_uniform(data.k, generator), self.neighbours.shape[1])
         reorders = data.classes[0] < 1 or data.positives or data.dims or data.noise[1] > 0
         reach = self.neighbours.shape[1] if reorders else k
         near = torch.from_numpy(np.ascontiguousarray(self.neighbours[queries.numpy(), :reach])).long()
@@ -203,7 +203,7 @@ class ListSet:
         vectors = vectors * mask[:, :, None]
         similarities = vectors @ vectors.transpose(1, 2)
         if data.anchors:
-            similarities[:, :, _log_uniform(data.anchors, generator) :] = 0
+            similarities[:, :, log_uniform(data.anchors, generator) :] = 0
         return ListBatch(similarities, relevant & kept, mask, vectors if self.with_vectors else None)
 
     def _gather(self, rows: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -226,13 +226,14 @@ class ListSet:
             draws = torch.rand(int(self.labels.max()) + 1, generator=generator, device=place)
             kept = (draws < share)[self.labels.to(place)[near.to(place)]] | relevant
         if data.positives:
-            most = _log_uniform(data.positives, generator)
+            most = log_uniform(data.positives, generator)
             keys = torch.rand(relevant.shape, generator=generator, device=place).masked_fill(~relevant, 2)
             kept &= ~relevant | (keys.argsort(dim=1).argsort(dim=1) < most)
         return kept
 
 
-def _log_uniform(bounds: tuple[int, int], generator: torch.Generator) -> int:
+def log_uniform(bounds: tuple[int, int], generator: torch.Generator) -> int:
+    """A whole number between the bounds, evenly on a logarithmic scale."""
     low, high = bounds
     if low == high:
         return low
@@ -244,7 +245,7 @@ def _disturbed(vectors: torch.Tensor, data: Data, generator: torch.Generator) ->
     """Projected at random to fewer dimensions and noised, as the recipe draws; of unit length."""
     place = generator.device
     if data.dims:
-        shape = (vectors.shape[2], min(_log_uniform(data.dims, generator), vectors.shape[2]))
+        shape = (vectors.shape[2], min(log_uniform(data.dims, generator), vectors.shape[2]))
         matrix = torch.randn(shape, generator=generator, device=place)
         vectors = F.normalize(vectors @ matrix.to(vectors.device), dim=-1)
     if data.noise[1] > 0:

@@ -13,8 +13,6 @@ from kinrank.training.checkpoint import seed_of
 from kinrank.training.config import Recipe
 from kinrank.training.objective import scores_of, takes_mask
 
-VALIDATION_BATCHES = 8
-
 
 def average_precision(scores: torch.Tensor, relevant: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """AP (B,) of each list, over the relevant items that the list holds; NaN where it holds none.
@@ -42,7 +40,7 @@ def evaluate(model: nn.Module, source: Source, recipe: Recipe, name: str) -> dic
     device = next(model.parameters()).device
     model.eval()
     rows: list[torch.Tensor] = []
-    for number in range(VALIDATION_BATCHES):
+    for number in range(recipe.validation_batches):
         generator = generator_on(device, seed_of("validation", name, number))
         batch = source.sample(recipe.micro_batch, generator, device, number)
         if not takes_mask(model):

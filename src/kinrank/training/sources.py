@@ -15,7 +15,7 @@ from kinrank.errors import InputError
 from kinrank.training.batch import ListBatch, Source
 from kinrank.training.checkpoint import seed_of
 from kinrank.training.config import Data, Recipe, needs_vectors
-from kinrank.training.lists import Labelled, ListSet, digest, prepare, read_labelled
+from kinrank.training.lists import Labelled, ListSet, digest, log_uniform, prepare, read_labelled
 from kinrank.training.metrics import generator_on
 from kinrank.types import Array
 
@@ -54,26 +54,37 @@ class SyntheticWorlds:
         worlds: int = 12,
         items: tuple[int, int] = (300, 2400),
         batches: int = 4,
+        with_vectors: bool = False,
     ) -> None:
         self.k, self.seed, self.nodes = k, seed, nodes
         self.worlds, self.items, self.batches = worlds, items, batches
+        self.with_vectors = with_vectors
         self._made: tuple[Any, Any] = (None, None)
 
     def sample(
         self, batch_size: int, generator: torch.Generator, device: torch.device, number: int = 0
     ) -> ListBatch:
         """Lists of one length, drawn from the worlds of this batch's number."""
-        from kinrank.training.worlds import Dice, WorldLists, make_worlds
+        from kinrank.training.worlds import Dice, make_worlds, pick_queries, ranked
 
         group = number // self.batches
         if self._made[0] != group:
-            dice = Dice(generator_on(device, seed_of(self.seed, group)))
-            items = dice.number(max(self.items[0], self.k[0] + 2), self.items[1])
-            self._made = group, make_worlds(self.worlds, items, dice)
-        nodes = self.nodes or int(batch_size * (self.k[0] * self.k[1]) ** 0.5)
-        drawn = WorldLists(Dice(generator), nodes, self.k[0], self.k[1], self.worlds)
-        similarities, relevant = (x.to(device) for x in drawn.batch(self._made[1]))
-        return ListBatch(similarities, relevant, torch.ones_like(similarities[:, 0], dtype=torch.bool))
+            random = generator_on(device, seed_of(self.seed, group))
+            items = log_uniform((max(self.items[0], self.k[0] + 2), self.items[1]), random)
+            self._made = group, make_worlds(self.worlds, items, Dice(random))
+        world = self._made[1]
+        k = min(log_uniform(self.k, generator), world.vectors.shape[1] - 2)
+        lists = max(self.worlds, self.nodes // k if self.nodes else batch_size)
+        queries = pick_queries(world.labels, lists // self.worlds, Dice(generator))
+        index, relevant = ranked(world.vectors, world.labels, queries, k)
+        rows = torch.cat([queries[..., None], index], dim=2).flatten(1)[..., None]  # (W, Q (1 + K), 1)
+        wide = world.vectors.shape[-1]
+        vectors = world.vectors.gather(1, rows.expand(-1, -1, wide)).view(-1, k + 1, wide).to(device)
+        similarities = vectors @ vectors.transpose(1, 2)
+        mask = torch.ones_like(similarities[:, 0], dtype=torch.bool)
+        return ListBatch(
+            similarities, relevant.flatten(0, 1).to(device), mask, vectors if self.with_vectors else None
+        )
 
 
 @dataclass(frozen=True)
@@ -122,7 +133,7 @@ def gather(
         judges[data.name] = _judge(data, recipe, folder, None, quiet, vectors)
     shares = [(1 - recipe.data.worlds) * len(s) / lists for s in sources if isinstance(s, ListSet)]
     if recipe.data.worlds:
-        world = recipe.data.world
+        world = recipe.data.world | {"with_vectors": vectors}
         sources.append(SyntheticWorlds(recipe.data.k, f"worlds {recipe.seed}", **world))
         shares.append(recipe.data.worlds)
         # Each validation batch has worlds of its own: as few batches would otherwise show few worlds.
