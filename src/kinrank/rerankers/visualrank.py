@@ -45,7 +45,9 @@ class VisualRank(Reranker):
         begin = np.zeros(size, np.float32)
         begin[0] = 1 - self.damping
         visits = begin
-        for _ in range(500):
+        # What has not arrived after n rounds weighs damping^n.
+        rounds = int(np.ceil(np.log(_CLOSE) / np.log(self.damping))) if self.damping > 0 else 0
+        for _ in range(rounds):
             following = self.damping * (walk @ visits) + begin
             moved = float(np.abs(following - visits).sum())
             visits = following
