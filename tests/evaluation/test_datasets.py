@@ -56,7 +56,7 @@ def test_revisited(tmp_path: Path, revisited_maker: Callable[..., Path], as_json
 
 @pytest.mark.parametrize("kind", ["distractors.npy", "distractors.npz", "compressed.npz"])
 def test_distractors_are_mapped(revisited: Path, kind: str) -> None:
-    far = np.random.default_rng(5).normal(size=(500, 16)).astype(np.float16)
+    far = np.random.default_rng(5).normal(size=(40_000, 16)).astype(np.float16)
     if kind == "distractors.npy":
         np.save(revisited / kind, far)
     elif kind == "distractors.npz":
@@ -64,7 +64,7 @@ def test_distractors_are_mapped(revisited: Path, kind: str) -> None:
     else:
         np.savez_compressed(revisited / "distractors.npz", anything=far)
     data = open_dataset(revisited)
-    assert data.size == 600
+    assert data.size == 40_100
     assert isinstance(data.gallery.parts[1], np.memmap) == (kind != "compressed.npz")
     unit = far[7].astype(np.float32) / np.linalg.norm(far[7].astype(np.float32))
     np.testing.assert_allclose(data.gallery.vectors([107])[0], unit, atol=1e-6)

@@ -11,7 +11,7 @@ import io
 import math
 import pickle
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,10 +34,19 @@ def load(path: str | Path) -> Any:
     return loads(Path(path).read_bytes(), str(path))
 
 
-def loads(data: bytes, name: str = "pickle") -> Any:
-    """The plain value in a pickle's bytes; `name` is for messages."""
+def loads(
+    data: bytes,
+    name: str = "pickle",
+    more: Mapping[str, Callable[..., Any]] | None = None,
+    persistent: Callable[[Any], Any] | None = None,
+) -> Any:
+    """The plain value in a pickle's bytes; `name` is for messages.
+
+    A reader of a richer format passes `more`, global names and what stands for them, and `persistent`,
+    which resolves references to what lies outside the pickle. Both are code of ours, never the file's.
+    """
     try:
-        return _Plain(io.BytesIO(data), encoding="latin1").load()
+        return _Plain(data, {**_KNOWN, **(more or {})}, persistent).load()
     except _Refused as error:
         raise InputError(
             f"'{name}' is refused: {error}; only containers, numbers, strings and numpy arrays are read "
@@ -86,7 +95,7 @@ def _encode(text: Any, encoding: Any = "latin1") -> bytes:
 
 
 def _empty_array(subtype: Any, shape: Any, kind: Any) -> np.ndarray:
-    if not (isinstance(subtype, _Global) and subtype.name == "ndarray"):
+    if not (isinstance(subtype, Global) and subtype.name == "ndarray"):
         raise _Refused("it holds a subclass of an array")
     return np.empty(0, np.uint8)
 
@@ -129,7 +138,7 @@ def _ordered(items: Any = ()) -> dict[Any, Any]:
     return dict(items)
 
 
-class _Global:
+class Global:
     """A name that a pickle may use, and what stands for it here."""
 
     __slots__ = ("call", "name")
@@ -159,7 +168,7 @@ _KNOWN: dict[str, Callable[..., Any]] = {
     },
 }
 _REFUSED_OPCODES = (
-    *("EXT1", "EXT2", "EXT4", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "PERSID", "BINPERSID"),
+    *("EXT1", "EXT2", "EXT4", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "PERSID"),
     *("NEXT_BUFFER", "READONLY_BUFFER", "FROZENSET"),
 )
 
@@ -168,6 +177,12 @@ class _Plain(_MACHINE):
     """The machine; whatever could call or look up something is replaced or refused."""
 
     dispatch: ClassVar[dict[int, Callable[..., None]]] = dict(_MACHINE.dispatch)
+
+    def __init__(
+        self, data: bytes, known: Mapping[str, Callable[..., Any]], persistent: Callable[[Any], Any] | None
+    ) -> None:
+        super().__init__(io.BytesIO(data), encoding="latin1")
+        self.known, self.persistent = known, persistent
 
     def load(self) -> Any:
         """Run the program to its STOP."""
@@ -188,16 +203,22 @@ class _Plain(_MACHINE):
             return stop.value
         raise _Refused(f"it has more than {MAX_STEPS} steps")
 
-    def find_class(self, module: Any, name: Any) -> _Global:
-        """Only the names that NumPy writes for an array."""
-        if f"{module}.{name}" not in _KNOWN:
+    def find_class(self, module: Any, name: Any) -> Global:
+        """Only the names that NumPy writes for an array, and those of the format."""
+        if f"{module}.{name}" not in self.known:
             raise _Refused(f"it asks for {str(module)[:60]}.{str(name)[:60]}")
-        return _Global(name, _KNOWN[f"{module}.{name}"])
+        return Global(name, self.known[f"{module}.{name}"])
+
+    def load_binpersid(self) -> None:
+        """A reference to what lies outside; only where the format has such."""
+        if self.persistent is None:
+            raise _Refused("it refers to what is not in it")
+        self.append(self.persistent(self.stack.pop()))
 
     def load_reduce(self) -> None:
         """A call; only of a known name."""
         arguments, known = self.stack.pop(), self.stack.pop()
-        if not isinstance(known, _Global) or not isinstance(arguments, tuple):
+        if not isinstance(known, Global) or not isinstance(arguments, tuple):
             raise _Refused("it calls something that is not a name")
         self.append(known.call(*arguments))
 
@@ -271,6 +292,7 @@ class _Plain(_MACHINE):
     for _opcode, _handler in {
         "REDUCE": load_reduce,
         "BUILD": load_build,
+        "BINPERSID": load_binpersid,
         "BYTEARRAY8": load_bytearray8,
         "SETITEM": load_setitem,
         "SETITEMS": load_setitems,

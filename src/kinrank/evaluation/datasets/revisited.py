@@ -13,6 +13,7 @@ from kinrank.errors import InputError
 from kinrank.evaluation import safe_pickle
 from kinrank.evaluation.array_gallery import ArrayGallery
 from kinrank.evaluation.datasets.base import Dataset, Judgement, read_npz, same_width
+from kinrank.evaluation.feature_files import read_arrays
 from kinrank.evaluation.protocol import REVISITED, merged
 from kinrank.types import Array, unit_rows
 
@@ -146,41 +147,11 @@ def distractors(folder: Path) -> Array | None:
 
 
 def map_array(path: Path) -> Array:
-    """The array of an .npy or of an .npz with one array, (n, d), without reading it into memory."""
-    try:
-        mapped = path.suffix == ".npy"
-        array = np.load(path, mmap_mode="r", allow_pickle=False) if mapped else _map_npz(path)
-    except InputError:
-        raise
-    except Exception as error:  # a damaged header, a short file
-        raise InputError(f"'{path}' cannot be read: {error}") from None
+    """The one array (n, d) of a file, left on disk where its format allows it."""
+    arrays = read_arrays(path)
+    if len(arrays) != 1:
+        raise InputError(f"'{path}' holds {len(arrays)} arrays; distractors must be one array (n, d)")
+    array = next(iter(arrays.values()))
     if array.ndim != 2 or array.dtype.kind not in "fiu":
         raise InputError(f"'{path}' must hold numbers of shape (n, d), got {array.dtype} {array.shape}")
     return array
-
-
-def _map_npz(path: Path) -> Array:
-    """The single array of an .npz: mapped in place when the archive does not compress it."""
-    import zipfile
-
-    with zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
-        if len(members) != 1:
-            raise InputError(f"'{path}' holds {len(members)} arrays; distractors must be one array (n, d)")
-        if members[0].compress_type != zipfile.ZIP_STORED:
-            with np.load(path, allow_pickle=False) as arrays:
-                only: Array = arrays[arrays.files[0]]
-                return only
-        with archive.open(members[0]) as stream:
-            version = np.lib.format.read_magic(stream)
-            form = np.lib.format
-            read = form.read_array_header_1_0 if version == (1, 0) else form.read_array_header_2_0
-            shape, fortran, dtype = read(stream)
-            header = stream.tell()
-    with path.open("rb") as file:
-        file.seek(members[0].header_offset + 26)
-        name, extra = (int.from_bytes(file.read(2), "little") for _ in range(2))
-    if dtype.hasobject:
-        raise InputError(f"'{path}' holds objects, not numbers")
-    offset = members[0].header_offset + 30 + name + extra + header
-    return np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
