@@ -69,10 +69,10 @@ def test_adding_completes_and_does_not_rebuild(path: Path, monkeypatch: pytest.M
     original = ivf._trained
     monkeypatch.setattr(ivf, "_trained", lambda matrix: trained.append(len(matrix)) or original(matrix))
     with Gallery.open(path) as gallery:
-        for number in range(30):
-            first = 3000 + 100 * number
-            fresh = rows(100, seed=number + 100)
-            gallery.add(np.arange(first, first + 100), fresh)
+        for number in range(15):
+            first = 3000 + 200 * number
+            fresh = rows(200, seed=number + 100)
+            gallery.add(np.arange(first, first + 200), fresh)
             assert gallery.search(fresh[42], 3).ids[0] == first + 42  # found at once
         assert trained == []
         described = state(path)["index"]

@@ -166,6 +166,29 @@ def test_readers_see_what_another_process_commits(path: Path, small_files: None)
     reader.close()
 
 
+def test_a_full_disk_stores_nothing(path: Path) -> None:
+    """SQLite is told that the disk ends where the file does."""
+    with Gallery.open(path) as gallery:
+        gallery.store._db._sql.execute("PRAGMA max_page_count = 1")  # type: ignore[attr-defined]
+        with pytest.raises(GalleryError, match=r"no room left.*nothing was added"):
+            gallery.add(np.arange(1000, 1500), VECTORS)
+        assert len(gallery) == 500 and gallery.revision == 1
+        holds_all(gallery)
+
+
+def test_an_interrupted_add_stores_nothing(path: Path) -> None:
+    def vectors() -> Any:
+        yield VECTORS[0].tobytes()
+        raise KeyboardInterrupt
+
+    with Gallery.open(path) as gallery:
+        database = gallery.store._db  # type: ignore[attr-defined]
+        with pytest.raises(KeyboardInterrupt):
+            database.put("int", [1, 2000], VECTORS[:2].astype(np.float32), vectors())
+        assert gallery.revision == 1 and 2000 not in gallery
+        holds_all(gallery)
+
+
 def test_blocks_show_one_commit(path: Path) -> None:
     with Gallery.open(path) as gallery:
         blocks = gallery.blocks(100)

@@ -81,7 +81,7 @@ class Database:
             sql.execute("INSERT INTO commits VALUES (0, 0, 0, ?)", (uuid.uuid4().hex,))
             sql.execute("COMMIT")
             sql.close()
-            os.link(new, path)  # unlike a rename it never overwrites what another process made meanwhile
+            _move(new, path)
         except (sqlite3.Error, OSError) as error:
             raise GalleryError(f"the gallery '{path}' cannot be made: {error}") from None
         finally:
@@ -292,7 +292,18 @@ def _connect(path: Path) -> sqlite3.Connection:
     )
     sql.execute("PRAGMA synchronous = FULL")  # what add has reported survives a power cut too
     sql.execute("PRAGMA cache_size = -32768")
+    sql.execute("PRAGMA journal_size_limit = 67108864")  # a large add leaves no large log behind
     return sql
+
+
+def _move(new: Path, path: Path) -> None:
+    """Give a file its name without overwriting what another process made meanwhile."""
+    try:
+        os.link(new, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        os.rename(new, path)
 
 
 def _mode(path: Path) -> str:

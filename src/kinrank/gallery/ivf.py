@@ -85,8 +85,7 @@ def _trained(matrix: Array) -> Any:
 
 def _calibrated(index: Any, matrix: Array) -> tuple[int, float]:
     """(lists to visit, the recall that this gives)."""
-    some = np.random.default_rng(SEED).choice(len(matrix), min(len(matrix), SAMPLE), replace=False)
-    queries = np.ascontiguousarray(matrix[np.sort(some)])
+    queries = _likely_queries(matrix)
     k = min(DEPTH, len(matrix))
     truth, _ = scan.nearest_many(matrix, queries, k)
     recall, probes = 0.0, 1
@@ -101,6 +100,16 @@ def _calibrated(index: Any, matrix: Array) -> tuple[int, float]:
         if recall >= RECALL:
             break
     return probes, recall
+
+
+def _likely_queries(matrix: Array) -> Array:
+    """Vectors of the gallery, and for the first half what lies between two: queries are rarely so typical."""
+    some = np.random.default_rng(SEED).choice(len(matrix), min(len(matrix), SAMPLE), replace=False)
+    queries = matrix[some]
+    half = len(queries) // 2
+    queries[:half] += matrix[some[len(some) - half :]]
+    lengths = np.linalg.norm(queries, axis=1, keepdims=True)
+    return np.ascontiguousarray((queries / lengths)[lengths[:, 0] > 1e-3])
 
 
 def open_index(folder: Path, description: Description, dim: int) -> Any:
