@@ -1,23 +1,35 @@
-"""A trained model's folder, opened when it is first asked: `model.onnx` beside its `config.json`."""
+"""What the trained methods share: a model's folder, opened when it is first asked, and lists through it."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
+from collections import defaultdict
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kinrank.errors import InputError
+import numpy as np
+
+from kinrank.errors import InputError, SpecError
 from kinrank.registry import load, registry, unknown
-from kinrank.types import Array
+from kinrank.rerankers.base import Reranker, falling, with_tail
+from kinrank.types import Array, Candidates, Ranking, stable_order
 
 if TYPE_CHECKING:
     import onnxruntime
 
+BATCH_NUMBERS = 4_000_000  # similarities in one call of the graph: 16 MB of float32
 
-def model_folder(model: str, method: str) -> Path:
-    """The folder of a model that is named in `kinrank.models` or given as a path."""
+
+def model_folder(model: str, method: str, spec: str | None = None) -> Path:
+    """The folder of a model that is named in `kinrank.models` or given as a path.
+
+    `method` is what it was trained for, `spec` the name of the method that asks.
+    """
+    spec = spec or method
     if model in registry("models"):
         return Path(load("models", model).folder)
     folder = Path(model).expanduser()
@@ -25,26 +37,27 @@ def model_folder(model: str, method: str) -> Path:
         return folder
     shipped = registry("models")
     if model == method:
+        recipe = "universal" if method == "csa" else method
         raise InputError(
-            f"{method} has no shipped model in this build; cure: train one with "
-            f"'kinrank train DATASET.npz -o MODEL' and use {method}:model=MODEL"
+            f"{spec} has no shipped model; cure: train one with "
+            f"'kinrank train DATASET.npz -o MODEL --recipe {recipe}' and use {spec}:model=MODEL"
         )
     raise InputError(
         f"{unknown('model', model, shipped)}, and no folder has that name; "
-        f"cure: {method}:model=FOLDER with what 'kinrank train' wrote"
+        f"cure: {spec}:model=FOLDER with what 'kinrank train' wrote"
     )
 
 
 class LearnedModel:
     """The ONNX graph of a folder; nothing is read before the first use, and threads may share it."""
 
-    def __init__(self, model: str, method: str, device: str = "auto") -> None:
-        self.model, self.method, self.device = model, method, device
+    def __init__(self, model: str, method: str, device: str = "auto", spec: str | None = None) -> None:
+        self.model, self.method, self.device, self.spec = model, method, device, spec or method
         self._lock = threading.Lock()
         self._session: onnxruntime.InferenceSession | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"model": self.model, "method": self.method, "device": self.device}
+        return {"model": self.model, "method": self.method, "device": self.device, "spec": self.spec}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
@@ -52,7 +65,7 @@ class LearnedModel:
     @cached_property
     def folder(self) -> Path:
         """Where the model is; complains when it is nowhere."""
-        return model_folder(self.model, self.method)
+        return model_folder(self.model, self.method, self.spec)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -73,6 +86,11 @@ class LearnedModel:
             )
         return config
 
+    @cached_property
+    def digest(self) -> str:
+        """A name for the graph's content: what was computed with another graph is not this one's."""
+        return hashlib.sha256((self.folder / "model.onnx").read_bytes()).hexdigest()[:12]
+
     @property
     def session(self) -> onnxruntime.InferenceSession:
         """The ONNX Runtime session, made once."""
@@ -90,3 +108,65 @@ class LearnedModel:
         """The graph's first output for named inputs."""
         output: Array = self.session.run(None, inputs)[0]
         return output
+
+
+class SimilarityModel(Reranker):
+    """A trained graph from the similarities of a list to its scores; the methods name themselves."""
+
+    needs_vectors = False
+
+    def __init__(self, model: str, method: str, limit: int, device: str) -> None:
+        if limit < 2:
+            raise SpecError(f"limit must be at least 2 candidates, got {limit}")
+        self.learned = LearnedModel(model, method, device)
+        self.limit = limit  # beyond it the head is re-ranked and the tail kept
+
+    def similarities(self, candidates: Candidates) -> Array:
+        """What the graph reads of a list: (1+K, 1+K), or its first columns where the model needs no more."""
+        columns = self.learned.config.get("columns")
+        if columns is None or columns > len(candidates) or not candidates.has_vectors:
+            table = candidates.affinity()
+            return table if columns is None else table[:, :columns]
+        nodes = np.concatenate([candidates.query[None], candidates.vectors])
+        return nodes @ nodes[:columns].T
+
+    def score(self, candidates: Candidates) -> Array:
+        """The graph's scores; a list of one stays as it is."""
+        if len(candidates) == 1:
+            return candidates.scores
+        return self._run([candidates])[0]
+
+    def relist(self, candidates: Candidates) -> Candidates:
+        """The head in its new order; what lies beyond the limit follows as it was."""
+        if len(candidates) <= self.limit:
+            return super().relist(candidates)
+        head = candidates.head(self.limit)
+        scores = falling(head, self.score(head))
+        order = stable_order(scores)
+        whole = with_tail(Ranking(head.ids[order], scores[order]), candidates)
+        return candidates.take(np.concatenate([order, np.arange(self.limit, len(candidates))]), whole.scores)
+
+    def rerank_many(self, lists: Iterable[Candidates]) -> list[Ranking]:
+        """Lists of one length go through the graph together."""
+        lists = list(lists)
+        answers: list[Ranking | None] = [None] * len(lists)
+        by_length: dict[int, list[int]] = defaultdict(list)
+        for position, candidates in enumerate(lists):
+            self.check(candidates)
+            by_length[min(len(candidates), self.limit)].append(position)
+        for length, positions in by_length.items():
+            step = max(1, BATCH_NUMBERS // (length + 1) ** 2)
+            for start in range(0, len(positions), step):
+                part = positions[start : start + step]
+                heads = [lists[p].head(self.limit) for p in part]
+                rows = [c.scores for c in heads] if length == 1 else self._run(heads)
+                for p, head, scores in zip(part, heads, rows):
+                    scores = falling(head, scores)
+                    order = stable_order(scores)
+                    answers[p] = with_tail(Ranking(head.ids[order], scores[order]), lists[p])
+        return [answer for answer in answers if answer is not None]
+
+    def _run(self, lists: list[Candidates]) -> Array:
+        """Scores (B, K) of lists of one length."""
+        tables = [self.similarities(c) for c in lists]
+        return self.learned.run(similarities=np.stack(tables) if len(tables) > 1 else tables[0][None])

@@ -20,6 +20,8 @@ RECIPES = Path(__file__).parent / "recipes"
 ARCHITECTURES: dict[str, str] = {
     "paper": "kinrank.training.encoder:PaperCSA",
     "universal": "kinrank.training.universal:UniversalCSA",
+    "crl": "kinrank.training.crl:CRL",
+    "lattqe": "kinrank.training.lattqe:LAttQE",
 }
 
 
@@ -49,6 +51,7 @@ class Loss:
     with_query: bool = False  # the contrastive sums include the query itself, as in the released code
     reconstruction: str = "squared"  # "squared" as in the paper, "normalised" as in the released code
     weight_bce: float = 0.0
+    margin: float = 0.1  # distance that negatives must keep (lattqe)
 
 
 @dataclass(frozen=True)

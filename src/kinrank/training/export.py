@@ -24,7 +24,7 @@ LENGTHS = (2, 7, 33, 100, 257)  # K at which torch and ONNX are compared
 
 
 class _Graph(nn.Module):
-    """The model as it is served: lists of one length, no padding."""
+    """The model as it is served: lists of one length, no padding; its `serve` where it has one."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -32,8 +32,8 @@ class _Graph(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """(B, 1+K, M) -> (B, K)."""
-        scores: torch.Tensor = self.model(inputs)
-        return scores
+        served: torch.Tensor = getattr(self.model, "serve", self.model)(inputs)
+        return served
 
 
 def write_onnx(model: nn.Module, path: Path) -> None:
@@ -42,7 +42,7 @@ def write_onnx(model: nn.Module, path: Path) -> None:
     B, K and the number of columns M <= 1+K are free.
     """
     name = input_name(model)
-    example = _example(model, 1, 20, np.random.default_rng(0))
+    example = _example(model, 1, getattr(model, "neighbours", 20), np.random.default_rng(0))
     axes = {0: "lists", 1: "items"} | ({2: "columns"} if name == "similarities" else {})
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # tracing warns of every shape that is read, and of its own age
@@ -68,10 +68,11 @@ def check_agreement(model: nn.Module, path: Path, lengths: tuple[int, ...] = LEN
     session, name = onnx_session(path, "cpu"), input_name(model)
     random = np.random.default_rng(1)
     worst = 0.0
-    for number, k in enumerate(lengths):
+    longest = getattr(model, "neighbours", max(lengths))
+    for number, k in enumerate(sorted({min(k, longest) for k in lengths})):
         inputs = _example(model, 1 + number % 2, k, random)
         with torch.no_grad():
-            expected = model(torch.from_numpy(inputs)).float().numpy()
+            expected = _Graph(model)(torch.from_numpy(inputs)).float().numpy()
         found = session.run(None, {name: inputs})[0]
         if found.shape != expected.shape:
             raise KinrankError(f"the ONNX graph answers K={k} with shape {found.shape}, not {expected.shape}")
@@ -117,6 +118,8 @@ def write_model(
         "sizes": recipe.model,
         "input": input_name(model),
         "columns": getattr(model, "anchors", None),
+        "dims": getattr(model, "dims", None),
+        "neighbours": getattr(model, "neighbours", None),
         "parameters": sum(p.numel() for p in model.parameters()),
         "opset": OPSET,
         "seed": recipe.seed,

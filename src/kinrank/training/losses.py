@@ -74,6 +74,21 @@ def binary_cross_entropy(scores: torch.Tensor, relevant: torch.Tensor, mask: tor
     return ((each * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)).mean()
 
 
+def margin_contrastive(
+    query: torch.Tensor, items: torch.Tensor, relevant: torch.Tensor, mask: torch.Tensor, margin: float
+) -> torch.Tensor:
+    """Mean of |q - f|^2 over a list's positives plus mean of max(0, m - |q - f|)^2 over its negatives.
+
+    query (B, d), items (B, K, d); relevant, mask (B, K). Lists without a positive are left out.
+    """
+    positive, negative = relevant & mask, ~relevant & mask
+    squared = (query.float()[:, None] - items.float()).square().sum(dim=-1)
+    near = (margin - squared.clamp(min=1e-8).sqrt()).clamp(min=0).square()
+    each = (squared * positive).sum(dim=1) / positive.sum(dim=1).clamp(min=1)
+    each = each + (near * negative).sum(dim=1) / negative.sum(dim=1).clamp(min=1)
+    return _mean(each[positive.any(dim=1)], query)
+
+
 def _mean(values: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     """The mean; of nothing, a zero that still has a gradient."""
     return values.mean() if len(values) else scores.sum() * 0.0

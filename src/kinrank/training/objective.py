@@ -11,7 +11,7 @@ from torch import nn
 
 from kinrank.errors import InputError
 from kinrank.registry import unknown
-from kinrank.training import losses
+from kinrank.training import lattqe, losses
 from kinrank.training.batch import ListBatch
 from kinrank.training.config import Loss
 from kinrank.training.encoder import affinity_rows, cosine_to_query
@@ -69,6 +69,7 @@ OBJECTIVES: dict[str, Callable[[Any, ListBatch, Loss], Parts]] = {
     "csa": csa,
     "smooth_ap": smooth_ap,
     "bce": bce,
+    "lattqe": lattqe.objective,
 }
 
 

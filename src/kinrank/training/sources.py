@@ -94,6 +94,7 @@ class Material:
     source: Source
     validation: dict[str, Source]
     lists: int | None  # queries in the labelled sets; None: worlds alone
+    dims: int | None  # of the labelled sets, where all have the same
     described: list[dict[str, Any]]  # of each set, for the card
 
 
@@ -145,7 +146,8 @@ def gather(
     if recipe.data.worlds:
         described.append({"name": "synthetic worlds", "use": "train and validation, by different seeds"})
     source = sources[0] if len(sources) == 1 else Mix(sources, shares)
-    return Material(source, judges, lists or None, described)
+    dims = {data.vectors.shape[1] for data in (*train_sets, *valid_sets)}
+    return Material(source, judges, lists or None, dims.pop() if len(dims) == 1 else None, described)
 
 
 def _check_length(data: Labelled, settings: Data) -> None:

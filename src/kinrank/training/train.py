@@ -9,7 +9,7 @@ from typing import Any
 
 from kinrank.errors import InputError
 from kinrank.training.card import card, curves
-from kinrank.training.config import Recipe
+from kinrank.training.config import Recipe, needs_vectors
 from kinrank.training.distributed import group
 from kinrank.training.export import write_model
 from kinrank.training.loop import Training, steps_of
@@ -39,6 +39,7 @@ def train(
         processes.wait()  # the others find the lists that the first has made
         if not processes.leads:
             material = gather(recipe, datasets, validation, work / "lists", quiet=True)
+        recipe = _sized(recipe, material.dims)
         training = Training(
             recipe, material.source, material.validation, work, processes, steps_of(recipe, material.lists)
         )
@@ -51,6 +52,17 @@ def train(
     curves(folder / "metrics.jsonl", folder / "curves.png")
     (work / "checkpoint.pt").unlink()
     return config
+
+
+def _sized(recipe: Recipe, dims: int | None) -> Recipe:
+    """The recipe with the vectors' dimensions, where the architecture reads vectors."""
+    if not needs_vectors(recipe) or "dims" in recipe.model:
+        return recipe
+    if dims is None:
+        raise InputError(
+            f"{recipe.method} reads vectors, but the sets differ in dimensions; cure: sets of one feature"
+        )
+    return recipe.with_changes(model={**recipe.model, "dims": dims})
 
 
 def _check_output(folder: Path, work: Path, resume: bool) -> None:
