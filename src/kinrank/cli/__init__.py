@@ -15,6 +15,7 @@ VERBS: dict[str, str] = {
     "search": "kinrank.cli.search:command",
     "rerank": "kinrank.cli.rerank:command",
     "evaluate": "kinrank.cli.evaluate:command",
+    "reproduce": "kinrank.cli.reproduce:command",
     "bench": "kinrank.cli.bench:command",
     "list": "kinrank.cli.list_cmd:command",
     "train": "kinrank.cli.train:command",

@@ -18,6 +18,7 @@ from kinrank.rerankers.base import Reranker
 from kinrank.spec import reranker, split
 from kinrank.types import Array, Candidates
 
+FirstBlock = tuple[int, Array, Array]
 WARM_UP = 3
 DEFAULT_K = 1024
 
@@ -92,11 +93,12 @@ def evaluate(
     ks: Sequence[int] = (DEFAULT_K,),
     tick: Callable[[], Any] = lambda: None,
     keep: Callable[[str, int, Array], None] | None = None,
+    first: Sequence[FirstBlock] | None = None,
 ) -> Evaluation:
     """Every method on every K.
 
     `tick()` is called for every list that was judged; `keep(name, first query, rankings)` is handed the
-    full rankings in blocks.
+    full rankings in blocks; `first` is what `first_round` gave, for callers that come more than once.
 
     Methods that can use the whole gallery are fitted to it; a second search may then bring images that
     were not among the first K. Beyond its list, a ranking goes on in the order of the first round. In
@@ -109,7 +111,7 @@ def evaluate(
     runs = [_Run(spec, k, dataset) for spec in methods for k in sorted({min(k, dataset.size) for k in ks})]
     for run in runs:
         run.fit(dataset)
-    for low, orders, scores in _first_round(dataset):
+    for low, orders, scores in first if first is not None else first_round(dataset):
         for run in runs:
             rankings = run.block(dataset, low, orders, scores, tick)
             if keep is not None:
@@ -121,7 +123,7 @@ def _block(dataset: Dataset) -> int:
     return max(1, min(256, BLOCK_BYTES // (4 * len(dataset.gallery))))
 
 
-def _first_round(dataset: Dataset) -> Iterator[tuple[int, Array, Array]]:
+def first_round(dataset: Dataset) -> Iterator[FirstBlock]:
     """(first query, order (B, size) of the whole gallery, scores in that order) a block of queries."""
     step = _block(dataset)
     for low in range(0, len(dataset.queries), step):
