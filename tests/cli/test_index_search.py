@@ -108,15 +108,17 @@ def test_a_second_search_may_bring_new_pictures(place: Path) -> None:
     import kinrank
 
     with Gallery.open(place / "g.kin") as gallery:
-        method = kinrank.reranker("aqe:k=2").fit(gallery)
-        lists = {key: gallery.search(gallery.vectors([key])[0], 2) for key in gallery.ids().tolist()}
-        changed = [key for key, first in lists.items() if set(method.relist(first).ids) != set(first.ids)]
-    arguments = ["search", place / "g.kin", changed[0], "--rerank", "aqe:k=2", "-k", 2]
-    rows = json.loads(run(*arguments, "--json").stdout)["results"]
-    assert [row["first_rank"] for row in rows] == [1, None]
-    assert run(*arguments).stdout.splitlines()[3].split()[1:4] == ["2", "-", "new"]
-    rows = json.loads(run(*arguments, "--rerank", "none", "--json").stdout)["results"]
-    assert [row["first_rank"] for row in rows] == [1, 2]
+        method = kinrank.reranker("aqe:k=6").fit(gallery)
+        lists = {key: gallery.search(gallery.vectors([key])[0], 6) for key in gallery.ids().tolist()}
+        moved = {key: method.relist(first) for key, first in lists.items()}
+    key = next(key for key, first in lists.items() if set(moved[key].ids) != set(first.ids))
+    ranks = [dict(zip(lists[key].ids.tolist(), range(1, 7))).get(i) for i in moved[key].ids.tolist()]
+    arguments = ["search", place / "g.kin", key, "-k", 6, "--rerank"]
+    rows = json.loads(run(*arguments, "aqe:k=6", "--json").stdout)["results"]
+    assert [row["first_rank"] for row in rows] == ranks and None in ranks
+    assert run(*arguments, "aqe:k=6").stdout.splitlines()[2 + ranks.index(None)].split()[2:4] == ["-", "new"]
+    rows = json.loads(run(*arguments, "none", "--json").stdout)["results"]
+    assert [row["first_rank"] for row in rows] == [1, 2, 3, 4, 5, 6]
 
 
 def test_search_table_shows_what_moved(place: Path) -> None:

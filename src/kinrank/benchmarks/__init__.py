@@ -5,6 +5,7 @@ keys; a mapping may hold several), shows its progress on stderr, and `full` adds
 """
 
 REGISTRY: dict[str, str] = {
+    "embed": "kinrank.benchmarks.embed:run",
     "gallery": "kinrank.benchmarks.gallery:run",
     "imports": "kinrank.benchmarks.imports:run",
 }
