@@ -22,6 +22,7 @@ REGISTRY: dict[str, str] = {
     "dfs": "kinrank.rerankers.dfs:DFS",
     "diffusion": "kinrank.rerankers.diffusion:Diffusion",
     "fsr": "kinrank.rerankers.fsr:FSR",
+    "gss": "kinrank.rerankers.gss:GSS",
     "superglobal": "kinrank.rerankers.superglobal:SuperGlobal",
     "gcr": "kinrank.rerankers.gcr:GCR",
     "rdpac": "kinrank.rerankers.rdpac:RDPAC",

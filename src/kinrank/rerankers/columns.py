@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kinrank.rerankers import state
-from kinrank.rerankers.knn import rows_of
-from kinrank.rerankers.manifold import GalleryMatrix, reached, solve, subgraph
+from kinrank.rerankers.manifold import GalleryMatrix, carried_rows, reached, solve, subgraph
 from kinrank.types import Array
 
 if TYPE_CHECKING:
@@ -97,21 +96,10 @@ def _unchanged(former: Columns, source: GalleryMatrix) -> tuple[Array, Array]:
 
     A column is made from the rows of S that it reaches, so it holds when none of those has changed.
     """
-    from scipy.sparse import csr_matrix
-
     ids = source.graph.ids
     added, _ = source.gallery.changes_since(former.revision)
-    to_new = np.full(len(former.ids) + 1, -1, np.int32)
-    to_new[:-1] = rows_of(ids, np.argsort(ids, kind="stable"), former.ids)
-    to_new[:-1][np.isin(former.ids, added)] = -1  # a replaced item is a new one
+    to_new, changed = carried_rows(former.matrix, former.ids, source.matrix, ids, added)
     survivors = np.flatnonzero(to_new[:-1] >= 0)
-    old = former.matrix.tocoo()
-    rows, columns = to_new[old.row], to_new[old.col]
-    inside = (rows >= 0) & (columns >= 0)
-    renumbered = csr_matrix((old.data[inside], (rows[inside], columns[inside])), shape=source.matrix.shape)
-    changed = np.diff((renumbered != source.matrix).tocsr().indptr) > 0
-    # An edge that was lost with its item changes nothing that is left to compare, but its row.
-    changed[np.unique(rows[(rows >= 0) & (columns < 0)])] = True
     stale = np.append(~np.isin(np.arange(len(former.ids)), survivors), False)  # the last answers for -1
     stale[survivors] |= changed[to_new[survivors]]
     kept = np.full(len(ids), -1, np.int64)

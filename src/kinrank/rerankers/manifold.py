@@ -14,7 +14,7 @@ import numpy as np
 
 from kinrank.errors import InputError, SpecError
 from kinrank.rerankers import state
-from kinrank.rerankers.knn import KnnGraph
+from kinrank.rerankers.knn import KnnGraph, rows_of
 from kinrank.types import Array, Candidates, GalleryLike
 
 if TYPE_CHECKING:
@@ -144,6 +144,30 @@ def reached(matrix: csr_matrix, seeds: Array, masses: Array, size: int) -> Array
         inside[front] = True
         count += len(front)
     return np.flatnonzero(inside)
+
+
+def carried_rows(
+    former: csr_matrix, former_ids: Array, matrix: csr_matrix, ids: Array, added: Array
+) -> tuple[Array, Array]:
+    """(new row of each former row, -1 for those gone, with -1 for -1 at the end; changed (N,) bool).
+
+    A row has changed when its entries have, or when it is new; a replaced item is a new one.
+    """
+    from scipy.sparse import csr_matrix
+
+    to_new = np.full(len(former_ids) + 1, -1, np.int32)
+    to_new[:-1] = rows_of(ids, np.argsort(ids, kind="stable"), former_ids)
+    to_new[:-1][np.isin(former_ids, added)] = -1
+    old = former.tocoo()
+    rows, columns = to_new[old.row], to_new[old.col]
+    inside = (rows >= 0) & (columns >= 0)
+    renumbered = csr_matrix((old.data[inside], (rows[inside], columns[inside])), shape=matrix.shape)
+    changed = np.diff((renumbered != matrix).tocsr().indptr) > 0
+    # An edge that went with its item leaves nothing to compare but the row that it left.
+    changed[np.unique(rows[(rows >= 0) & (columns < 0)])] = True
+    known = np.zeros(len(ids), bool)
+    known[to_new[:-1][to_new[:-1] >= 0]] = True
+    return to_new, changed | ~known
 
 
 def solve(matrix: csr_matrix, sources: Array, alpha: float, iterations: int, tolerance: float) -> Array:
