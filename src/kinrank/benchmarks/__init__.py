@@ -8,4 +8,5 @@ REGISTRY: dict[str, str] = {
     "embed": "kinrank.benchmarks.embed:run",
     "gallery": "kinrank.benchmarks.gallery:run",
     "imports": "kinrank.benchmarks.imports:run",
+    "pooling": "kinrank.benchmarks.pooling:run",
 }
