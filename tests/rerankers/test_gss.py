@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinrank.errors import NotFittedError, SpecError
+from kinrank.errors import InputError, NotFittedError, SpecError
 from kinrank.rerankers import gss as gss_module
 from kinrank.rerankers import gss_network as network
 from kinrank.rerankers.gss import GSS, propagation
@@ -231,8 +231,13 @@ def test_small_galleries(size: int, clusters: Any, memory_gallery: Any) -> None:
         assert sorted(method.rerank(candidates).ids.tolist()) == sorted(candidates.ids.tolist())
 
 
-def test_errors_say_what(clusters: Any) -> None:
+def test_errors_say_what(clusters: Any, memory_gallery: Any) -> None:
     vectors, _ = world(clusters)
+    fitted = GSS(steps=0).fit(memory_gallery(vectors))
+    with pytest.raises(InputError, match="has 9 dimensions, the gallery .* has 16"):
+        fitted.rerank(Candidates.from_vectors(vectors[0, :9], vectors[:, :9]))
+    with pytest.raises(InputError, match="id 900 is not in the gallery"):
+        fitted.rerank(Candidates.from_vectors(vectors[0], vectors[:1], [900]))
     with pytest.raises(NotFittedError, match="fit"):
         GSS().rerank(Candidates.from_vectors(vectors[0], vectors))
     for bad in ({"k": 0}, {"steps": -1}, {"percentile": 100.0}, {"rate": 0.0}):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kinrank.errors import NotFittedError, SpecError
+from kinrank.errors import InputError, NotFittedError, SpecError
 from kinrank.rerankers import gss_network as network
 from kinrank.rerankers import state
 from kinrank.rerankers.base import Reranker
@@ -38,7 +38,9 @@ class GSS(Reranker):
     or been replaced since training, it trains again.
 
     Published: k = 5 (15 for RParis), decay .3 in the command line, Adam at 1e-4, 200 epochs, beta the
-    98th percentile of similarities. `steps` counts whole-gallery epochs, or sampled batches.
+    98th percentile of similarities. `steps` counts whole-gallery epochs, or sampled batches: on the sets
+    that we have nearly all of the gain is there before the first step, by propagation alone, mAP is level
+    from 25 to 100 steps and falls by a point at 200.
     """
 
     needs_fit = True
@@ -47,7 +49,7 @@ class GSS(Reranker):
     def __init__(
         self,
         k: int = 5,
-        steps: int = 100,
+        steps: int = 50,
         rate: float = 1e-4,
         decay: float = 0.3,
         percentile: float = 98.0,
@@ -85,6 +87,11 @@ class GSS(Reranker):
         if self.embedded is None or self.gallery is None:
             raise NotFittedError("gss learns from a gallery first; cure: fit(gallery) before rerank")
         state.require_current(self.gallery, self.embedded.revision, "gss")
+        if len(candidates.query) != self.gallery.dim:
+            raise InputError(
+                f"the query has {len(candidates.query)} dimensions, the gallery that gss was fitted to has "
+                f"{self.gallery.dim}"
+            )
         rows = self.embedded.rows(candidates.ids)
         return self.embedded.of(rows) @ self._query(self.embedded, candidates, rows)
 

@@ -132,8 +132,8 @@ class Embedded:
         size = len(arrays["ids"])
         mix = csr_matrix(tuple(arrays.pop(name) for name in ("data", "indices", "indptr")), (size, size))
         weights = {name: np.array(arrays.pop(name)) for name in ("w1", "b1", "w2", "b2")}
-        tables = [arrays[name] for name in ("z1", "e", "degrees")]
-        return cls(weights, *tables, mix, arrays["ids"], meta["revision"], meta["touched"])
+        z1, e, degrees, ids = (arrays[name] for name in ("z1", "e", "degrees", "ids"))
+        return cls(weights, z1, e, degrees, mix, ids, meta["revision"], meta["touched"])
 
 
 def _embed(
