@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from kinrank.benchmarks.published import final_distance
 from kinrank.errors import NotFittedError, SpecError
 from kinrank.spec import reranker
 from kinrank.types import Candidates
-
-sys.path.insert(0, str(Path(__file__).parent))
-from published_kreciprocal import final_distance
 
 
 def dense(candidates: Candidates) -> np.ndarray:

@@ -8,5 +8,6 @@ REGISTRY: dict[str, str] = {
     "embed": "kinrank.benchmarks.embed:run",
     "gallery": "kinrank.benchmarks.gallery:run",
     "imports": "kinrank.benchmarks.imports:run",
+    "methods": "kinrank.benchmarks.methods:run",
     "pooling": "kinrank.benchmarks.pooling:run",
 }

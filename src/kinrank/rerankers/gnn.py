@@ -11,7 +11,7 @@ import numpy as np
 
 from kinrank.errors import SpecError
 from kinrank.rerankers.base import Reranker
-from kinrank.rerankers.kreciprocal import first_of
+from kinrank.rerankers.nearest import first_of
 from kinrank.types import Array, Candidates
 
 

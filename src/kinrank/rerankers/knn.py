@@ -63,12 +63,20 @@ class KnnGraph:
         return self.neighbours[:, :k], self.similarities[:, :k]
 
     @cached_property
+    def _numbered(self) -> bool:
+        """Whether the ids are the row numbers, as those of arrays are."""
+        return np.array_equal(self.ids, np.arange(len(self)))
+
+    @cached_property
     def _sorter(self) -> Array:
         return np.argsort(self.ids, kind="stable")
 
     def rows(self, ids: Array) -> Array:
         """The rows of these ids, -1 for an id that is not there."""
-        return rows_of(self.ids, self._sorter, np.asarray(ids))
+        ids = np.asarray(ids)
+        if self._numbered and ids.dtype.kind == "i":
+            return np.where((ids >= 0) & (ids < len(self)), ids, -1)
+        return rows_of(self.ids, self._sorter, ids)
 
     @classmethod
     def of(cls, gallery: GalleryLike, k: int) -> KnnGraph:

@@ -41,7 +41,8 @@ class Work:
         self.ids = np.concatenate(names)
         self.check(gallery, filled == size)
         # Parts are known by what they were made from, so those of another gallery are never taken.
-        self.mark = f"{zlib.crc32(self.vectors, zlib.crc32(np.ascontiguousarray(self.ids))):08x}"
+        names_mark = zlib.crc32(np.ascontiguousarray(self.ids).data)
+        self.mark = f"{zlib.crc32(self.vectors.data, names_mark):08x}"
         self.resume = resume
 
     def check(self, gallery: GalleryLike, whole: bool = True) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from kinrank.errors import SpecError
 from kinrank.rerankers.base import Reranker, below
-from kinrank.rerankers.kreciprocal import first_of
+from kinrank.rerankers.nearest import first_of
 from kinrank.types import Array, Candidates
 
 

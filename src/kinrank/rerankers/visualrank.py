@@ -12,8 +12,8 @@ import numpy as np
 
 from kinrank.errors import SpecError
 from kinrank.rerankers.base import Reranker
-from kinrank.rerankers.kreciprocal import first_of
 from kinrank.rerankers.manifold import mutual_graph
+from kinrank.rerankers.nearest import first_of
 from kinrank.types import Array, Candidates
 
 _CLOSE = 1e-7  # of the mass may still move when the iteration stops

@@ -1,0 +1,213 @@
+"""The methods' speed and memory: against naive forms, on lists, and as the gallery grows.
+
+Each case is a function of `full` in CASES; what a room measures in a file of its own is named there.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from kinrank.benchmarks.published import final_distance
+from kinrank.evaluation.memory import watched
+from kinrank.gallery.gallery import Gallery
+from kinrank.registry import registry
+from kinrank.rerankers.base import Reranker
+from kinrank.spec import reranker
+from kinrank.types import Array, Candidates, unit_rows
+
+SEED = 0
+# Methods that rank a bare list, or would but for a gallery that they use when they have one.
+LISTS = [
+    "affinity",
+    "aqe",
+    "aqewd",
+    "alphaqe",
+    "dqe",
+    "adba",
+    "adbawd",
+    "alphadba",
+    "ddba",
+    "kreciprocal",
+    "gnn",
+    "cdm",
+    "visualrank",
+    "dfs",
+    "superglobal",
+    "gcr",
+    "rdpac",
+    "csa",
+]
+FITTED = ("alphadba+alphaqe", "kreciprocal", "dfs", "diffusion", "fsr", "gss")
+
+
+def run(full: bool = False) -> dict[str, Any]:
+    """All cases; `full` adds the gallery of a million."""
+    results = {}
+    for name, case in CASES.items():
+        function = case if callable(case) else _imported(case)
+        results[name] = function(full)
+    return results
+
+
+def _imported(place: str) -> Callable[[bool], Any]:
+    module, _, attribute = place.partition(":")
+    found: Callable[[bool], Any] = getattr(import_module(module), attribute)
+    return found
+
+
+def clustered(size: int, dim: int, per_class: int, noise: float, seed: int = SEED) -> Array:
+    """Unit vectors (size, dim) in classes of `per_class` around random centres, class after class."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(-(-size // per_class), dim)).astype(np.float32)
+    rows = np.empty((size, dim), np.float32)
+    for start in range(0, size, 65536):
+        some = np.arange(start, min(start + 65536, size))
+        noisy = centres[some // per_class] + noise * rng.standard_normal((len(some), dim), np.float32)
+        rows[some] = unit_rows(noisy)
+    return rows
+
+
+def against_published(full: bool = False) -> list[dict[str, Any]]:
+    """`kreciprocal` fitted to 10k x 512 with 100 queries, beside the dense form as published.
+
+    The published form ranks all queries as nodes of one graph, ours one at a time; with a class a query
+    they do not meet, so both have the same answer to find.
+    """
+    size, dim, count = 10_000, 512, 100
+    vectors = clustered(size + count, dim, (size + count) // count, noise=1.2)
+    own = np.arange(count) * ((size + count) // count)
+    queries, rest = vectors[own], np.delete(vectors, own, axis=0)
+    gallery = Gallery.create("memory:", dim=dim)
+    gallery.add(np.arange(size), rest)
+    lists = [gallery.search(query, k=1024) for query in queries]
+
+    start = time.perf_counter()
+    with watched() as ours_memory:
+        method = reranker("kreciprocal").fit(gallery)
+        fitted = time.perf_counter() - start
+        rankings = method.rerank_many(lists)
+    ours = time.perf_counter() - start
+
+    start = time.perf_counter()
+    with watched() as dense_memory:
+        distances = final_distance(queries, rest, 20, 6, 0.3)
+    dense = time.perf_counter() - start
+    order = np.argsort(distances, axis=1, kind="stable")[:, :100]
+    same = np.mean([np.mean(r.ids[:100] == o) for r, o in zip(rankings, order)])
+    return [
+        {
+            "form": "dense, as published",
+            "seconds": round(dense, 2),
+            "memory_mb": round(dense_memory.mb),
+        },
+        {
+            "form": "kinrank, fit and 100 queries",
+            "seconds": round(ours, 2),
+            "of that fit": round(fitted, 2),
+            "memory_mb": round(ours_memory.mb),
+            "times faster": round(dense / ours, 1),
+            "times faster, queries alone": round(dense / (ours - fitted), 1),
+            "times less memory": round(dense_memory.mb / max(ours_memory.mb, 1), 1),
+            "same place in the top 100": f"{100 * same:.2f} %",
+        },
+    ]
+
+
+def on_lists(full: bool = False) -> list[dict[str, Any]]:
+    """Milliseconds to re-rank one list of K=1024, d=512, by methods that need no gallery."""
+    vectors = clustered(2000, 512, 40, noise=1.5)
+    candidates = Candidates.from_vectors(vectors[0], vectors, k=1024)
+    methods = {name: method for name in LISTS if (method := _ready(name)) is not None}
+    for method in methods.values():
+        method.rerank(candidates)
+    taken: dict[str, list[float]] = {name: [] for name in ["similarities alone", *methods]}
+    for _ in range(15):  # in turns, so that a noisy moment falls on all
+        taken["similarities alone"].append(_seconds(candidates.affinity))
+        for name, method in methods.items():
+            taken[name].append(_seconds(lambda m=method: m.rerank(candidates)))  # type: ignore[misc]
+    floor = median(taken["similarities alone"])
+    return [
+        {
+            "method": name,
+            "ms": round(1000 * median(times), 2),
+            "fastest ms": round(1000 * min(times), 2),
+            "times K x K": round(median(times) / floor, 2),
+        }
+        for name, times in taken.items()
+    ]
+
+
+def as_the_gallery_grows(full: bool = False) -> list[dict[str, Any]]:
+    """Fit, latency and memory of the fitted methods against N, 128 dimensions."""
+    rows = []
+    for size in (10_000, 100_000, 1_000_000) if full else (10_000,):
+        with tempfile.TemporaryDirectory() as folder:
+            gallery = Gallery.create(Path(folder) / "g.kin", dim=128)
+            vectors = clustered(size, 128, 50, noise=1.0)
+            for start in range(0, size, 65536):
+                gallery.add(np.arange(start, min(start + 65536, size)), vectors[start : start + 65536])
+            del vectors
+            gallery.prepare()
+            queries = unit_rows(gallery.vectors(np.arange(0, size, size // 10)) + 0.02)
+            first = median(_seconds(lambda q=q: gallery.search(q, k=1024)) for q in queries)  # type: ignore[misc]
+            for spec in tqdm([s for s in FITTED if _known(s)], desc=f"N = {size}", leave=False):
+                rows.append(
+                    {"N": size, "first round ms": round(1000 * first, 1), **_fitted(spec, gallery, queries)}
+                )
+            gallery.close()
+    return rows
+
+
+def _fitted(spec: str, gallery: Gallery, queries: Array) -> dict[str, Any]:
+    lists = [gallery.search(query, k=1024) for query in queries]
+    try:
+        with watched() as peak:
+            taken = _seconds(lambda: reranker(spec).fit(gallery))
+        again = _seconds(lambda: reranker(spec).fit(gallery))
+        method = reranker(spec).fit(gallery)
+        method.rerank(lists[0])
+        latency = median(_seconds(lambda c=c: method.rerank(c)) for c in lists)  # type: ignore[misc]
+    except MemoryError:
+        return {"method": spec, "fit s": "does not fit into memory"}
+    return {
+        "method": spec,
+        "fit s": round(taken, 1),
+        "fit again s": round(again, 2),
+        "fit memory_mb": round(peak.mb),
+        "re-rank ms": round(1000 * latency, 1),
+    }
+
+
+def _known(spec: str) -> bool:
+    return all(part.partition(":")[0] in registry("rerankers") for part in spec.split("+"))
+
+
+def _ready(name: str) -> Reranker | None:
+    """The method by that name when it is there and works on a bare list."""
+    if not _known(name):
+        return None
+    method = reranker(name)
+    return None if method.needs_fit else method
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+# A case is a function of `full`, or "module:function" of one that lives in a file of its own.
+CASES: dict[str, Callable[[bool], Any] | str] = {
+    "kreciprocal against the dense form, 10k x 512, 100 queries": against_published,
+    "one list, K = 1024, d = 512": on_lists,
+    "as the gallery grows, d = 128": as_the_gallery_grows,
+}
