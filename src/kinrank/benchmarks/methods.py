@@ -26,26 +26,10 @@ from kinrank.types import Array, Candidates, unit_rows
 
 SEED = 0
 # Methods that rank a bare list, or would but for a gallery that they use when they have one.
-LISTS = [
-    "affinity",
-    "aqe",
-    "aqewd",
-    "alphaqe",
-    "dqe",
-    "adba",
-    "adbawd",
-    "alphadba",
-    "ddba",
-    "kreciprocal",
-    "gnn",
-    "cdm",
-    "visualrank",
-    "dfs",
-    "superglobal",
-    "gcr",
-    "rdpac",
-    "csa",
-]
+LISTS = tuple(
+    """affinity aqe aqewd alphaqe dqe adba adbawd alphadba ddba kreciprocal gnn cdm visualrank dfs superglobal
+    gcr rdpac csa""".split()  # noqa: SIM905
+)
 FITTED = ("alphadba+alphaqe", "kreciprocal", "dfs", "diffusion", "fsr", "gss")
 
 
@@ -158,7 +142,7 @@ def as_the_gallery_grows(full: bool = False) -> list[dict[str, Any]]:
             del vectors
             gallery.prepare()
             queries = unit_rows(gallery.vectors(np.arange(0, size, size // 10)) + 0.02)
-            first = median(_seconds(lambda q=q: gallery.search(q, k=1024)) for q in queries)  # type: ignore[misc]
+            first = median(_seconds(gallery.search, q, 1024) for q in queries)
             for spec in tqdm([s for s in FITTED if _known(s)], desc=f"N = {size}", leave=False):
                 rows.append(
                     {"N": size, "first round ms": round(1000 * first, 1), **_fitted(spec, gallery, queries)}
@@ -171,11 +155,11 @@ def _fitted(spec: str, gallery: Gallery, queries: Array) -> dict[str, Any]:
     lists = [gallery.search(query, k=1024) for query in queries]
     try:
         with watched() as peak:
-            taken = _seconds(lambda: reranker(spec).fit(gallery))
-        again = _seconds(lambda: reranker(spec).fit(gallery))
+            taken = _seconds(reranker(spec).fit, gallery)
+        again = _seconds(reranker(spec).fit, gallery)
         method = reranker(spec).fit(gallery)
         method.rerank(lists[0])
-        latency = median(_seconds(lambda c=c: method.rerank(c)) for c in lists)  # type: ignore[misc]
+        latency = median(_seconds(method.rerank, c) for c in lists)
     except MemoryError:
         return {"method": spec, "fit s": "does not fit into memory"}
     return {
@@ -199,9 +183,9 @@ def _ready(name: str) -> Reranker | None:
     return None if method.needs_fit else method
 
 
-def _seconds(work: Callable[[], Any]) -> float:
+def _seconds(work: Callable[..., Any], *arguments: Any) -> float:
     start = time.perf_counter()
-    work()
+    work(*arguments)
     return time.perf_counter() - start
 
 

@@ -58,7 +58,7 @@ def owners(rows: csr_matrix) -> Array:
 
 
 def encode(support: csr_matrix, distances: Array) -> csr_matrix:
-    """V: exp(-D) on the support, each row summing to one; `distances` in the order of the support's entries."""
+    """V: exp(-D) on the support, rows summing to one; `distances` in the support's order."""
     encoded = support.copy()
     encoded.data = np.exp(-distances).astype(np.float32)
     sums = np.bincount(owners(encoded), encoded.data, encoded.shape[0])
