@@ -5,6 +5,7 @@ REGISTRY: dict[str, str] = {
     "affinity": "kinrank.rerankers.affinity:Affinity",
     "csa": "kinrank.rerankers.csa:CSA",
     "crl": "kinrank.rerankers.crl:CRL",
+    "ssr": "kinrank.rerankers.ssr:SSR",
     "aqe": "kinrank.rerankers.expansion:AQE",
     "aqewd": "kinrank.rerankers.expansion:AQEwD",
     "alphaqe": "kinrank.rerankers.expansion:AlphaQE",

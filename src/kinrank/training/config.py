@@ -22,6 +22,7 @@ ARCHITECTURES: dict[str, str] = {
     "universal": "kinrank.training.universal:UniversalCSA",
     "crl": "kinrank.training.crl:CRL",
     "lattqe": "kinrank.training.lattqe:LAttQE",
+    "ssr": "kinrank.training.ssr:SSR",
 }
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from kinrank.errors import InputError
 from kinrank.registry import unknown
-from kinrank.training import lattqe, losses
+from kinrank.training import lattqe, losses, ssr
 from kinrank.training.batch import ListBatch
 from kinrank.training.config import Loss
 from kinrank.training.encoder import affinity_rows, cosine_to_query
@@ -70,6 +70,7 @@ OBJECTIVES: dict[str, Callable[[Any, ListBatch, Loss], Parts]] = {
     "smooth_ap": smooth_ap,
     "bce": bce,
     "lattqe": lattqe.objective,
+    "ssr": ssr.objective,
 }
 
 
