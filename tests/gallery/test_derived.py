@@ -69,17 +69,17 @@ def test_adding_completes_and_does_not_rebuild(path: Path, monkeypatch: pytest.M
     original = ivf._trained
     monkeypatch.setattr(ivf, "_trained", lambda matrix: trained.append(len(matrix)) or original(matrix))
     with Gallery.open(path) as gallery:
-        for number in range(15):
-            first = 3000 + 200 * number
-            fresh = rows(200, seed=number + 100)
-            gallery.add(np.arange(first, first + 200), fresh)
+        for number in range(8):
+            first = 3000 + 400 * number
+            fresh = rows(400, seed=number + 100)
+            gallery.add(np.arange(first, first + 400), fresh)
             assert gallery.search(fresh[42], 3).ids[0] == first + 42  # found at once
         assert trained == []
         described = state(path)["index"]
         assert described["trained"] == 3000 and described["count"] > 5000  # grown in the old lists
         assert state(path)["generation"] == 1
         assert recall(gallery, rows(30, seed=5), 100) >= 0.98
-        gallery.add(np.arange(6000, 14000), rows(8000, seed=77))
+        gallery.add(np.arange(6200, 14000), rows(7800, seed=77))
         assert recall(gallery, rows(30, seed=5), 100) >= 0.98
         assert trained == [14000]  # four times as many: lists laid out anew
 

@@ -52,7 +52,7 @@ def test_killed_at_a_hundred_random_moments(tmp_path: Path) -> None:
             server.stdin.flush()
             writer = int(server.stdout.readline())
             assert server.stdout.readline() == "ready\n"
-            time.sleep(chance.uniform(0, 0.2))
+            time.sleep(chance.uniform(0, 0.12))
             os.kill(writer, signal.SIGKILL)
             lines = iter(server.stdout.readline, f"end {int(signal.SIGKILL)}\n")
             reported = sum(line == "committed\n" for line in lines)

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -82,16 +83,20 @@ def _made(path: Path, matrix: Array, indexed: bool) -> Gallery:
     return Gallery.open(path)
 
 
-def interleaved(calls: Mapping[str, Callable[[Array], Any]], queries: Array) -> dict[str, float]:
+def interleaved(
+    calls: Mapping[str, Callable[[Array], Any]],
+    queries: Array,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
     """Median milliseconds of each call, taken in turns so that the machine's moods meet all alike."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call(queries[0])
     for query in queries:
         for name, call in calls.items():
-            start = time.perf_counter()
+            start = clock()
             call(query)
-            taken[name].append(1e3 * (time.perf_counter() - start))
+            taken[name].append(1e3 * (clock() - start))
     return {name: median(times) for name, times in taken.items()}
 
 
@@ -160,19 +165,23 @@ def found(gallery: Gallery, matrix: Array, queries: Array) -> float:
 
 
 def crossing(folder: Path) -> list[dict[str, Any]]:
-    """Exact against indexed over the gallery's size: where `ivf.FLAT_FLOATS` should lie."""
+    """Exact against indexed over the gallery's size: where `ivf.FLAT_FLOATS` should lie.
+
+    In CPU time of all threads (OMP_NUM_THREADS=1 makes it one's), which other work does not disturb.
+    """
     rows = []
-    for count in (25_000, 50_000, 100_000, 200_000, 400_000):
-        matrix = np.concatenate(list(clustered(count + QUERIES, 256, max(1, count // 100))))
+    for count, size in product((50_000, 100_000, 200_000, 400_000), (100, 2000)):
+        matrix = np.concatenate(list(clustered(count + QUERIES, 256, count // size)))
         matrix, queries = matrix[:count], matrix[count:]
         pair = {
-            kind: _made(folder / f"x{count}-{kind}.kin", matrix, kind == "index")
+            kind: _made(folder / f"x{count}-{size}-{kind}.kin", matrix, kind == "index")
             for kind in ("flat", "index")
         }
         calls = {kind: (lambda query, g=gallery: g.search(query, K)) for kind, gallery in pair.items()}
-        times = interleaved(calls, queries)
+        times = interleaved(calls, queries, time.process_time)
         rows.append(
-            {"vectors": count, "numbers": count * 256, "flat ms": times["flat"], "index ms": times["index"]}
+            {"vectors": count, "numbers": count * 256, "to a cluster": size}
+            | {"flat CPU ms": times["flat"], "index CPU ms": times["index"]}
         )
         for gallery in pair.values():
             gallery.close()

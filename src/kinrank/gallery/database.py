@@ -218,10 +218,12 @@ class Database:
             raise GalleryError(f"{_damaged(self.path)}: vectors are missing")
         return self._decode([found[row] for row in rows])
 
-    def _select(self, statement: str, values: list[Any]) -> Iterator[tuple[Any, Any]]:
+    def _select(self, statement: str, values: list[Any]) -> list[tuple[Any, Any]]:
+        found: list[tuple[Any, Any]] = []
         with self.errors():
             for part in _parts(values):
-                yield from self._sql.execute(f"{statement} ({_marks(part)})", part)
+                found += self._sql.execute(f"{statement} ({_marks(part)})", part).fetchall()
+        return found
 
     def all_rows(self) -> tuple[Array, list[Any]]:
         """(row numbers (N,), ids) in the order of adding."""

@@ -58,28 +58,33 @@ class EmbeddedStore:
     @property
     def backbone(self) -> str | None:
         """What made the vectors."""
-        return self._db.meta("backbone")
+        with self._guard:
+            return self._db.meta("backbone")
 
     @property
     def uid(self) -> str:
         """This gallery's own mark: another gallery made at the same path has another."""
-        return str(self._db.meta("gallery"))
+        return self._db.gallery
 
     @property
     def kind(self) -> Kind | None:
         """What the ids are."""
-        return self._db.meta("kind")
+        with self._guard:
+            return self._db.meta("kind")
 
     @property
     def revision(self) -> int:
         """The number of the last commit."""
-        return self._db.last_commit().revision
+        with self._guard:
+            return self._db.last_commit().revision
 
     def __len__(self) -> int:
-        return self._db.last_commit().size
+        with self._guard:
+            return self._db.last_commit().size
 
     def __contains__(self, key: Any) -> bool:
-        return bool(self._db.rows_of([key.item() if isinstance(key, np.generic) else key]))
+        with self._guard:
+            return bool(self._db.rows_of([key.item() if isinstance(key, np.generic) else key]))
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -135,7 +140,7 @@ class EmbeddedStore:
         return self._names[1], self._names[2]
 
     def _array(self, keys: list[Any]) -> Array:
-        return np.array(keys, dtype=np.str_ if self.kind == "str" else np.int64)
+        return _as_array(keys, self.kind)
 
     def vectors(self, ids: Array) -> Array:
         """Unit vectors in the order asked for."""
@@ -152,9 +157,10 @@ class EmbeddedStore:
         database = Database(self._path)
         try:
             with database.reading():
+                kind = database.meta("kind")
                 for rows, units in database.vectors_after(0, size):
                     keys = database.keys_of(rows.tolist())
-                    yield self._array([keys[row] for row in rows.tolist()]), units
+                    yield _as_array([keys[row] for row in rows.tolist()], kind), units
         finally:
             database.close()
 
@@ -244,3 +250,7 @@ class EmbeddedStore:
             self._derived.close()
             self._writer.release()
             self._db.close()
+
+
+def _as_array(keys: list[Any], kind: Kind | None) -> Array:
+    return np.array(keys, dtype=np.str_ if kind == "str" else np.int64)
