@@ -88,7 +88,7 @@ def miniature(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_data(root, paper.OXFORD, 1, pictures=True)
     write_data(root, paper.PARIS, 7, pictures=False)
     (root / "r1m").mkdir()
-    far = np.random.default_rng(3).normal(size=(3000, 32)).astype(np.float16)
+    far = np.random.default_rng(3).normal(size=(1000, 32)).astype(np.float16)
     np.save(root / "r1m" / "gl18-tl-resnet101-gem-w.npy", far)
     clusters = np.repeat(np.arange(12), 8)
     (root / "train").mkdir()
@@ -161,7 +161,7 @@ def test_the_report(reproduced: tuple[Runner, Path]) -> None:
     for plot in plots:
         assert (folder / f"{plot}.png").stat().st_size > 2000
         assert f"{plot}.png" in page
-    assert "V-GeM: first round" in page and "3,000 distractors; the paper has 1,001,001" in page
+    assert "V-GeM: first round" in page and "1,000 distractors; the paper has 1,001,001" in page
     stored = json.loads((folder / "reproduction.json").read_text())
     row = next(r for r in stored["tables"]["table5"]["rows"] if r["row"] == "CSA, augmented")
     cell = row["cells"]["ROxf M"]

@@ -8,6 +8,7 @@ REGISTRY: dict[str, str] = {
     "embed": "kinrank.benchmarks.embed:run",
     "gallery": "kinrank.benchmarks.gallery:run",
     "imports": "kinrank.benchmarks.imports:run",
+    "million": "kinrank.benchmarks.million:run",
     "methods": "kinrank.benchmarks.methods:run",
     "pooling": "kinrank.benchmarks.pooling:run",
 }

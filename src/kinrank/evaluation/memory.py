@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _STATUS = Path("/proc/self/status")
+_before_resets = 0.0
 
 
 class Peak:
@@ -24,7 +25,9 @@ def watched() -> Iterator[Peak]:
     Linux lets a process reset its own high-water mark, so each block is measured by itself; elsewhere
     only what exceeds everything before it shows.
     """
+    global _before_resets
     peak = Peak()
+    _before_resets = max(_before_resets, _highest())
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -53,8 +56,8 @@ def allocated_mb(work: Callable[[], object]) -> float:
 
 
 def highest_mb() -> float:
-    """The process's high-water mark since its start or its last reset, in megabytes."""
-    return _highest()
+    """The process's high-water mark since its start, in megabytes, whatever `watched` has reset."""
+    return max(_before_resets, _highest())
 
 
 def _highest() -> float:

@@ -67,6 +67,7 @@ class Evaluation:
             "queries": len(self.dataset.queries),
             "gallery": self.dataset.size,
             "rows": [row.as_json() for row in self.rows],
+            "peak_mb": round(memory.highest_mb(), 1),
         }
 
 
