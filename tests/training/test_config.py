@@ -52,3 +52,8 @@ def test_unknown_names_list_what_there_is(tiny, tmp_path):
     (tmp_path / "broken.toml").write_text("batch = ")
     with pytest.raises(InputError, match="not TOML"):
         recipe(str(tmp_path / "broken.toml"))
+
+
+def test_the_guide_names_every_recipe(root):
+    guide = (root / "docs" / "training.md").read_text(encoding="utf-8")
+    assert [name for name in names() if f"`{name}`" not in guide] == []

@@ -50,7 +50,7 @@ class Loss:
     temperature: float = 2.0
     weight_mse: float = 0.2  # the paper's lambda
     with_query: bool = False  # the contrastive sums include the query itself, as in the released code
-    reconstruction: str = "squared"  # "squared" as in the paper, "normalised" as in the released code
+    reconstruction: str = "mean_squared"  # or "squared" (its sum), "normalised" (the released code's)
     weight_bce: float = 0.0
     margin: float = 0.1  # distance that negatives must keep (lattqe)
 
@@ -141,6 +141,9 @@ def _check(recipe: Recipe) -> None:
         raise InputError(f"{where}: epochs or steps must be positive")
     if recipe.optimiser.name not in ("sgd", "adamw"):
         raise InputError(f"{where}: {unknown('optimiser', recipe.optimiser.name, ['sgd', 'adamw'])}")
+    forms = ["mean_squared", "squared", "normalised"]
+    if recipe.loss.reconstruction not in forms:
+        raise InputError(f"{where}: {unknown('reconstruction', recipe.loss.reconstruction, forms)}")
     if recipe.precision not in ("auto", "bf16", "fp32"):
         raise InputError(f"{where}: {unknown('precision', recipe.precision, ['auto', 'bf16', 'fp32'])}")
     if not 1 <= recipe.data.k[0] <= recipe.data.k[1]:

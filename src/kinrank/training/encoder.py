@@ -186,5 +186,5 @@ class PaperCSA(nn.Module):
 
 def cosine_to_query(y: torch.Tensor) -> torch.Tensor:
     """y (B, 1+K, W) -> (B, K)."""
-    y = F.normalize(y, dim=-1)
-    return torch.einsum("bw,bkw->bk", y[:, 0], y[:, 1:])
+    y = F.normalize(y.float(), dim=-1)
+    return (y[:, :1] * y[:, 1:]).sum(dim=-1)  # not a matrix product: mixed precision would round it

@@ -58,7 +58,7 @@ class LAttQE(nn.Module):
         near_mask = None if mask is None else mask[:, : 1 + self.neighbours]
         weights = cosine_to_query(self.refine(near, near_mask))
         moved = expanded(near, weights if near_mask is None else weights * near_mask[:, 1:])
-        return torch.einsum("bd,bkd->bk", moved, vectors[:, 1:])
+        return (moved[:, None] * vectors[:, 1:]).sum(dim=-1)
 
 
 def sines(count: int, dims: int) -> torch.Tensor:
@@ -69,7 +69,7 @@ def sines(count: int, dims: int) -> torch.Tensor:
 
 def expanded(near: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """norm(q + sum_i w_i x_i) of near (B, 1+n, d), weights (B, n)."""
-    return F.normalize(near[:, 0] + torch.einsum("bn,bnd->bd", weights, near[:, 1:]), dim=-1)
+    return F.normalize(near[:, 0] + (weights[:, :, None] * near[:, 1:]).sum(dim=1), dim=-1)
 
 
 def objective(model: LAttQE, batch: ListBatch, settings: Loss) -> dict[str, torch.Tensor]:

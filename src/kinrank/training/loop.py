@@ -97,7 +97,8 @@ class Training:
                 f"{group.size} processes cannot share {parts} parts of a batch "
                 f"({recipe.batch} lists by {recipe.micro_batch}); cure: a smaller micro_batch"
             )
-        torch.set_float32_matmul_precision("medium")
+        # On the CPU this picks oneDNN, twice as fast on AMD; on CUDA it would round similarities to bf16.
+        torch.set_float32_matmul_precision("medium" if group.device.type == "cpu" else "highest")
         torch.manual_seed(checkpoint.seed_of(recipe.seed, "weights"))
         self.recipe, self.source, self.validation = recipe, source, validation
         self.group, self.steps, self.parts = group, steps, parts

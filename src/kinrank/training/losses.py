@@ -35,7 +35,8 @@ def reconstruction(
 ) -> torch.Tensor:
     """How far the rows (B, 1+K, L) that the head rebuilds from y are from the affinity rows.
 
-    "squared" (the paper's L_M): sum over the items of a list of |a_i - b_i|^2.
+    "squared" (the paper's L_M, read literally): sum over the items of a list of |a_i - b_i|^2.
+    "mean_squared": the same, divided by the number of items and anchors.
     "normalised" (released code): mean over the items of |a_i/|a_i| - b_i/|b_i||, the plain distance.
     """
     affinity, rebuilt = affinity.float(), rebuilt.float()
@@ -44,6 +45,8 @@ def reconstruction(
     squared = (affinity - rebuilt).square().sum(dim=-1)  # (B, 1+K)
     if form == "squared":
         return (squared * mask).sum(dim=1).mean()
+    if form == "mean_squared":
+        return ((squared * mask).sum(dim=1) / mask.sum(dim=1)).mean() / affinity.shape[-1]
     distance = squared.clamp(min=1e-4).sqrt()  # the clamp keeps the root's gradient finite at zero
     return ((distance * mask).sum(dim=1) / mask.sum(dim=1)).mean()
 
