@@ -14,7 +14,7 @@ from kinrank.errors import InputError, NotFittedError, SpecError
 from kinrank.gallery.gallery import Gallery
 from kinrank.rerankers import augmentation
 from kinrank.rerankers.augmentation import DatabaseAugmentation
-from kinrank.rerankers.separation import multipliers
+from kinrank.rerankers.separation import multipliers, normal
 from kinrank.spec import reranker
 from kinrank.types import Candidates
 
@@ -56,7 +56,9 @@ def test_the_plane_is_that_of_scikit_learn(c: float, size: int) -> None:
     points /= np.linalg.norm(points, axis=1, keepdims=True)
     signs = np.where(np.arange(size) < 4, 1, -1)
     a = multipliers((points @ points.T)[None], signs[None], c)[0]
-    np.testing.assert_allclose((a * signs) @ points, plane(points, signs, c), atol=1e-5)
+    expected = plane(points, signs, c)
+    np.testing.assert_allclose((a * signs) @ points, expected, atol=1e-5)
+    np.testing.assert_allclose(normal(points, signs, c), expected, atol=1e-5)
 
 
 def test_many_planes_at_once_are_as_one_by_one() -> None:
@@ -76,8 +78,8 @@ def test_dqe_ranks_by_scikit_learns_decision(clusters: Any) -> None:
     candidates = Candidates.from_vectors(vectors[3] + 0.1, vectors)
     ranking = reranker("dqe:k=5,negatives=30").rerank(candidates)
     points = np.concatenate([candidates.query[None], candidates.vectors[:5], candidates.vectors[-30:]])
-    normal = unit(plane(points, np.r_[np.ones(6), -np.ones(30)]))
-    scores = candidates.vectors @ normal
+    direction = unit(plane(points, np.r_[np.ones(6), -np.ones(30)]))
+    scores = candidates.vectors @ direction
     np.testing.assert_allclose(ranking.scores, np.sort(scores)[::-1], atol=1e-4)
     of_id = dict(zip(candidates.ids.tolist(), scores))  # support vectors lie on one line: they are ties
     np.testing.assert_allclose([of_id[i] for i in ranking.ids.tolist()], np.sort(scores)[::-1], atol=1e-5)
@@ -130,8 +132,8 @@ def test_ddba_is_one_svm_an_item(memory_gallery: Any, clusters: Any) -> None:
         near = np.argsort(-cosines, kind="stable")[:3]
         far = pool[np.argsort(pool @ vectors[i], kind="stable")[:20]]
         points = np.concatenate([vectors[[i]], vectors[near], far])
-        normal = unit(plane(points, np.r_[np.ones(4), -np.ones(20)]))
-        np.testing.assert_allclose(method.augmented.vectors([i])[0], normal, atol=1e-4)
+        direction = unit(plane(points, np.r_[np.ones(4), -np.ones(20)]))
+        np.testing.assert_allclose(method.augmented.vectors([i])[0], direction, atol=1e-4)
 
 
 def change(gallery: Any, rng: np.random.Generator) -> None:

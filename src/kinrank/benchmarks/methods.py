@@ -17,6 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 from kinrank.benchmarks.published import final_distance
+from kinrank.errors import InputError
 from kinrank.evaluation.memory import watched
 from kinrank.gallery.gallery import Gallery
 from kinrank.registry import registry
@@ -117,7 +118,7 @@ def on_lists(full: bool = False) -> list[dict[str, Any]]:
     for _ in range(15):  # in turns, so that a noisy moment falls on all
         taken["similarities alone"].append(_seconds(candidates.affinity))
         for name, method in methods.items():
-            taken[name].append(_seconds(lambda m=method: m.rerank(candidates)))  # type: ignore[misc]
+            taken[name].append(_seconds(method.rerank, candidates))
     floor = median(taken["similarities alone"])
     return [
         {
@@ -176,11 +177,15 @@ def _known(spec: str) -> bool:
 
 
 def _ready(name: str) -> Reranker | None:
-    """The method by that name when it is there and works on a bare list."""
-    if not _known(name):
+    """The method by that name when it works on a bare list and has the model that it needs."""
+    method = reranker(name) if _known(name) else None
+    if method is None or method.needs_fit:
         return None
-    method = reranker(name)
-    return None if method.needs_fit else method
+    try:
+        method.rerank(Candidates.from_vectors(np.ones(2), np.eye(3, 2) + 1))
+    except InputError:  # no model is there
+        return None
+    return method
 
 
 def _seconds(work: Callable[..., Any], *arguments: Any) -> float:

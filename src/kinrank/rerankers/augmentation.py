@@ -20,6 +20,7 @@ from kinrank.rerankers.augmented import AugmentedGallery
 from kinrank.rerankers.base import Reranker, falling
 from kinrank.rerankers.knn import KnnGraph, rows_of
 from kinrank.rerankers.knn_work import Work
+from kinrank.rerankers.nearest import first_of
 from kinrank.rerankers.separation import multipliers
 from kinrank.types import Array, Candidates, GalleryLike, stable_order
 
@@ -59,10 +60,16 @@ class DatabaseAugmentation(Reranker):
         """Weights (n, k) of the neighbours, given their similarities (n, k) to the item, best first."""
         raise NotImplementedError
 
-    def combine(self, items: Array, near: Array, similarities: Array, present: Array, far: Array) -> Array:
-        """Moved items (n, d): `near` (n, k, d) of which `present` (n, k) are real; `far` (m, d) negatives."""
-        weights = np.where(present, self.weights(similarities), 0).astype(np.float32)
-        return items + np.einsum("nk,nkd->nd", weights, near)
+    def combine(self, vectors: Array, rows: Array, near: Array, cosines: Array, far: Array) -> Array:
+        """Moved rows (n, d): `near` (n, k) of `vectors`, -1 where none; `far` (m, d) shared negatives."""
+        from scipy.sparse import csr_matrix
+
+        present = near >= 0
+        weights = np.broadcast_to(self.weights(cosines), near.shape)[present].astype(np.float32)
+        starts = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
+        shares = csr_matrix((weights, near[present], starts), shape=(len(rows), len(vectors)))
+        moved: Array = vectors[rows] + shares @ vectors
+        return moved
 
     def fit(self, gallery: GalleryLike) -> DatabaseAugmentation:
         """Augment the whole gallery; what is stored beside it is taken, and brought up to date."""
@@ -116,12 +123,8 @@ class DatabaseAugmentation(Reranker):
             return vectors
         table = vectors @ vectors.T
         far = vectors[-min(self.strangers, size) :] if self.strangers else vectors[:0]
-        np.fill_diagonal(table, -np.inf)
-        chosen = np.argpartition(-table, k - 1, axis=1)[:, :k]
-        cosines = np.take_along_axis(table, chosen, 1)
-        order = np.lexsort((chosen, -cosines), axis=-1)
-        chosen, cosines = np.take_along_axis(chosen, order, 1), np.take_along_axis(cosines, order, 1)
-        return self._combined(vectors, np.arange(size), chosen, cosines, far)
+        chosen = first_of(table, k)[:, 1:]
+        return self._combined(vectors, np.arange(size), chosen, np.take_along_axis(table, chosen, 1), far)
 
     def _combined(self, vectors: Array, rows: Array, near: Array, cosines: Array, far: Array) -> Array:
         """Unit augmented vectors of these rows, a block at a time."""
@@ -129,11 +132,10 @@ class DatabaseAugmentation(Reranker):
         step = max(1, _BLOCK // (near.shape[1] * vectors.shape[1]))
         for start in range(0, len(rows), step):
             some = slice(start, start + step)
-            items, lists = vectors[rows[some]], near[some]
-            block = self.combine(items, vectors[lists], cosines[some], lists >= 0, far)
+            block = self.combine(vectors, rows[some], near[some], cosines[some], far)
             lengths = np.sqrt(np.einsum("nd,nd->n", block, block))[:, None]
             # Neighbours that cancel an item out leave it where it was.
-            moved[some] = np.where(lengths > 1e-6, block / np.maximum(lengths, 1e-6), items)
+            moved[some] = np.where(lengths > 1e-6, block / np.maximum(lengths, 1e-6), vectors[rows[some]])
         return moved
 
     def _updated(self, gallery: GalleryLike, graph: KnnGraph, old: Fitted | None) -> Fitted:
@@ -232,19 +234,20 @@ class DDBA(DatabaseAugmentation):
         """k, negatives and c."""
         return {"k": self.k, "negatives": self.negatives, "c": self.c}
 
-    def combine(self, items: Array, near: Array, similarities: Array, present: Array, far: Array) -> Array:
+    def combine(self, vectors: Array, rows: Array, near: Array, cosines: Array, far: Array) -> Array:
         """sum_i a_i y_i f_i; negatives that are as near as a neighbour are left out."""
+        items, present = vectors[rows], near >= 0
         if len(far) == 0:
             return items
         to_far = items @ far.T
         count = min(self.negatives, len(far))
         chosen = np.argsort(to_far, axis=1, kind="stable")[:, :count]
-        apart = np.take_along_axis(to_far, chosen, 1) < np.where(present, similarities, 1).min(1)[:, None]
-        points = np.concatenate([items[:, None], near, far[chosen]], axis=1)
+        apart = np.take_along_axis(to_far, chosen, 1) < np.where(present, cosines, 1).min(axis=1)[:, None]
+        points = np.concatenate([items[:, None], vectors[near], far[chosen]], axis=1)
         signs = np.concatenate([np.ones((len(items), 1)), present, -1.0 * apart], axis=1)
         a = multipliers(points @ points.transpose(0, 2, 1), signs, self.c)
         moved = np.einsum("bm,bmd->bd", a * signs, points).astype(np.float32)
-        return np.where(apart.any(1)[:, None], moved, items)
+        return np.where(apart.any(axis=1)[:, None], moved, items)
 
 
 def _stale(old: Fitted, graph: KnnGraph, near: Array, before: Array, added: Array) -> Array:

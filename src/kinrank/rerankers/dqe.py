@@ -11,7 +11,7 @@ import numpy as np
 
 from kinrank.errors import SpecError
 from kinrank.rerankers.expansion import QueryExpansion
-from kinrank.rerankers.separation import multipliers
+from kinrank.rerankers.separation import normal
 from kinrank.types import Array, Candidates
 
 
@@ -39,7 +39,6 @@ class DQE(QueryExpansion):
             [candidates.query[None], candidates.vectors[:positive], candidates.vectors[-negative:]]
         )
         signs = np.r_[np.ones(positive + 1), -np.ones(negative)]
-        a = multipliers((points @ points.T)[None], signs[None], self.c)[0]
-        normal = ((a * signs) @ points).astype(np.float32)
-        length = float(np.linalg.norm(normal))
-        return normal / length if length > 1e-6 else candidates.query
+        moved = normal(points, signs, self.c).astype(np.float32)
+        length = float(np.linalg.norm(moved))
+        return moved / length if length > 1e-6 else candidates.query

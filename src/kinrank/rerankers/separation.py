@@ -12,7 +12,9 @@ import numpy as np
 
 from kinrank.types import Array
 
-_STEPS = 400  # of the accelerated descent; the free multipliers are then solved for exactly
+_STEPS = 600  # at most, of the accelerated descent
+_HARDEST = 32  # negatives taken in at a time
+_TRY = 40  # steps between attempts to finish exactly
 
 
 def multipliers(gram: Array, signs: Array, c: float) -> Array:
@@ -22,18 +24,45 @@ def multipliers(gram: Array, signs: Array, c: float) -> Array:
     present = signs != 0
     step = 1 / np.maximum(np.abs(q).sum(2).max(1), 1e-12)[:, None]  # the largest eigenvalue is no larger
     a, ahead, momentum = np.zeros(signs.shape), np.zeros(signs.shape), 1.0
-    for turn in range(_STEPS):
+    for turn in range(1, _STEPS + 1):
         slope = (q @ ahead[:, :, None])[:, :, 0] - present
-        following = np.clip(ahead - step * slope, 0, c) * present
+        following = np.minimum(np.maximum(ahead - step * slope, 0), c) * present
         change = following - a
-        if turn % 20 == 0 and np.abs(change).max() < 1e-9 * c:
-            a = following
-            break
         uphill = ((ahead - following) * change).sum(1, keepdims=True) > 0  # restart: O'Donoghue 2015
         faster = (1 + np.sqrt(1 + 4 * momentum * momentum)) / 2
         ahead = following + np.where(uphill, 0, (momentum - 1) / faster) * change
         a, momentum = following, faster
+        if turn % _TRY == 0:
+            exact = _polished(a, q, present, c)
+            if _optimal(exact, q, present, c):
+                return exact
     return _polished(a, q, present, c)
+
+
+def normal(points: Array, signs: Array, c: float) -> Array:
+    """w (d,) of one problem with many negatives: the hardest first, then those that it gets wrong."""
+    positive = signs > 0
+    hardness = np.where(positive, np.inf, points @ points[positive].sum(axis=0))
+    work = np.argsort(-hardness, kind="stable")[: positive.sum() + _HARDEST]
+    for _ in range(len(points)):
+        f, y = points[work], signs[work]
+        weights = multipliers((f @ f.T)[None], y[None], c)[0] * y
+        w: Array = weights @ f
+        margins = signs * (points @ w + weights.sum())
+        margins[work] = np.inf
+        wrong = np.flatnonzero(margins < 1 - 1e-6)
+        if len(wrong) == 0:
+            break
+        work = np.concatenate([work, wrong[np.argsort(margins[wrong], kind="stable")[:_HARDEST]]])
+    return w
+
+
+def _optimal(a: Array, q: Array, present: Array, c: float) -> bool:
+    """Whether no multiplier of any problem can move downhill (the Karush-Kuhn-Tucker conditions)."""
+    slope = ((q @ a[:, :, None])[:, :, 0] - present) * present
+    held = np.where((a <= 0) & (slope > 0), 0, slope)
+    held = np.where((a >= c) & (slope < 0), 0, held)
+    return bool(np.abs(held).max() < 1e-7)
 
 
 def _polished(a: Array, q: Array, present: Array, c: float) -> Array:
