@@ -25,7 +25,34 @@ CHAINS = [f"{name}+affinity" for name in NAMES] + [f"aqe:k=3+{name}" for name in
 SPECS = NAMES + CHAINS
 
 # Methods that need more than a spec and a gallery: name -> function(ids, vectors) that makes one, ready.
-PREPARED: dict[str, Callable[[Any, Any], Reranker]] = {}
+PREPARED: dict[str, Callable[[Any, Any], Reranker]] = {
+    "ransac": lambda ids, vectors: with_local_features("ransac", ids),
+    "spatial": lambda ids, vectors: with_local_features("spatial", ids),
+    "dsm": lambda ids, vectors: with_local_features("dsm", ids),
+}
+
+
+def with_local_features(name: str, ids: Any) -> Reranker:
+    """A geometric method whose query is seen again, moved, in every fourth picture."""
+    from kinrank.features.local import LocalFeatures
+    from kinrank.registry import load
+
+    rng = np.random.default_rng(0)
+    width, most = (5, [1, 20, 2]) if name == "dsm" else (4, [250] * 128)
+
+    def random() -> LocalFeatures:
+        points = rng.uniform(1, 200, (60, width)).astype(np.float32)
+        return LocalFeatures(points, rng.integers(0, most, (60, len(most)), dtype=np.uint8), (400, 400))
+
+    query, features = random(), {}
+    for place, key in enumerate(np.asarray(ids).tolist()):
+        features[str(key)] = random()
+        if place % 4 == 0:
+            points = query.points + np.float32([place, -place] + [0] * (width - 2))
+            features[str(key)] = LocalFeatures(points, query.descriptors, query.shape)
+    if name != "dsm":
+        pytest.importorskip("cv2", reason="needs the extra 'local'")
+    return load("rerankers", name)(features=features).with_query(query)
 
 
 def untrained(spec: str) -> str | None:

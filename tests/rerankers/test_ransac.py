@@ -139,7 +139,7 @@ def test_fit_finds_the_folder_beside_the_gallery(scene, memory_gallery):
     gallery = memory_gallery(candidates.vectors, candidates.ids)
     with pytest.raises(InputError, match="kinrank index FOLDER -g GALLERY --local"):
         Ransac().fit(gallery)
-    gallery.path = folder.parent / "g.kin"
+    gallery.location = folder.parent / "g.kin"
     chain = reranker("ransac+none").fit(gallery).with_query(textured(1))
     assert chain.rerank(candidates).ids[0] == 111
     chained = reranker("affinity+ransac").fit(gallery).with_query(folder.parent / "11.png").rerank(candidates)

@@ -7,19 +7,22 @@ a `.json` a shard that is written last, so that a shard is there whole or not at
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kinrank.errors import GalleryError, InputError, MissingExtraError
+from kinrank.errors import GalleryError, InputError, MissingExtraError, SpecError
+from kinrank.registry import unknown
 from kinrank.types import Array
 
-_SHARD = 256  # pictures; what an interruption can cost at most
+_SHARD = 64  # pictures; what an interruption can cost at most
 _SCALE = 512.0  # RootSIFT entries lie in [0, 1] and seldom above a half: 512 x fits into a byte
 
 
@@ -58,7 +61,26 @@ def rootsift(image: Any, size: int = 1024, count: int = 1000) -> LocalFeatures:
     return LocalFeatures(points, np.minimum(np.rint(_SCALE * root), 255).astype(np.uint8), (height, width))
 
 
-KINDS: dict[str, Callable[..., LocalFeatures]] = {"rootsift": rootsift}
+KINDS = {"rootsift": "kinrank.features.local:rootsift", "dsm": "kinrank.features.regions:dsm_regions"}
+
+
+def extractor(kind: str) -> Callable[..., LocalFeatures]:
+    """What makes local features of a kind; its keyword arguments are the settings of a folder."""
+    if kind not in KINDS:
+        raise SpecError(unknown("kind of local features", kind, KINDS))
+    module, _, name = KINDS[kind].partition(":")
+    made: Callable[..., LocalFeatures] = getattr(import_module(module), name)
+    return made
+
+
+def settings_of(kind: str, **settings: Any) -> dict[str, Any]:
+    """The settings of a folder: the kind, and all arguments of its extractor with their defaults."""
+    parameters = list(inspect.signature(extractor(kind)).parameters.values())[1:]
+    known = {p.name: p.default for p in parameters}
+    for key in settings:
+        if key not in known:
+            raise SpecError(unknown(f"setting of {kind}", key, known))
+    return {"kind": kind, **known, **settings}
 
 
 def opencv() -> Any:
@@ -200,9 +222,10 @@ def extract_local(
     """
     from tqdm import tqdm
 
-    extract = KINDS[kind]
-    defaults = {"size": 1024, "count": 1000} if kind == "rootsift" else {}
-    store = LocalStore.create(folder, {"kind": kind, **defaults, **settings})
+    from kinrank.features.images import UnreadableImage
+
+    extract = extractor(kind)
+    store = LocalStore.create(folder, settings_of(kind, **settings))
     arguments = {key: value for key, value in store.settings.items() if key != "kind"}
     batch: dict[str, LocalFeatures] = {}
     stamps: dict[str, Any] = {}
@@ -216,7 +239,7 @@ def extract_local(
                     skipped += 1
                     continue
                 batch[key], stamps[key] = extract(path, **arguments), stamp
-            except (OSError, InputError) as error:
+            except (OSError, UnreadableImage) as error:
                 unreadable.append((str(path), str(error)))
                 continue
             made += 1

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from kinrank.errors import InputError, SpecError
-from kinrank.features.local import KINDS, LocalFeatures, LocalStore, companion
+from kinrank.features.local import LocalFeatures, LocalStore, companion, extractor
 from kinrank.rerankers.base import Reranker
 from kinrank.types import Array, Candidates, GalleryLike
 
@@ -60,10 +60,10 @@ class LocalReranker(Reranker):
     def fit(self, gallery: GalleryLike) -> Self:
         """Take the features from the folder beside the gallery, unless the constructor named another."""
         if self.store is None:
-            path = getattr(gallery, "path", None)
-            if path is None or not companion(path).is_dir():
+            location = getattr(gallery, "location", None)
+            if location is None or not companion(location).is_dir():
                 raise InputError(f"{self.name} finds no local features beside this gallery; {self._cure()}")
-            self.store = LocalStore.open(companion(path))
+            self.store = LocalStore.open(companion(location))
         return self
 
     def with_query(self, query: Any) -> Self:
@@ -116,7 +116,7 @@ class LocalReranker(Reranker):
         kind = settings.pop("kind")
         if kind != self.kind:
             raise InputError(f"{self.name} reads features of kind {self.kind}, these are {kind}")
-        return KINDS[kind](image, **settings)
+        return extractor(kind)(image, **settings)
 
     def _cure(self) -> str:
         return (
