@@ -10,10 +10,12 @@ import pytest
 
 from kinrank.errors import InputError, NotFittedError, SpecError
 from kinrank.rerankers import columns as columns_module
+from kinrank.rerankers import local_flow as local_flow_module
 from kinrank.rerankers.dfs import DFS
 from kinrank.rerankers.diffusion import Diffusion
 from kinrank.rerankers.fsr import FSR
-from kinrank.rerankers.manifold import mutual_graph, normalised, reached, solve, subgraph
+from kinrank.rerankers.local_flow import local_flow
+from kinrank.rerankers.manifold import GalleryMatrix, mutual_graph, normalised, solve
 from kinrank.types import Candidates
 
 METHODS = {
@@ -219,34 +221,46 @@ def test_many_at_once_are_one_product(world: Any, memory_gallery: Any) -> None:
 
 def test_truncated_to_all_of_a_component_changes_nothing(world: Any, memory_gallery: Any) -> None:
     vectors, query = world
-    gallery = memory_gallery(np.concatenate([vectors, np.roll(vectors, 8, axis=1)]))
-    candidates = gallery.search(query, 200)
-    whole = DFS(k=4, kq=3, iterations=300).fit(gallery).score(candidates)
-    cut = DFS(k=4, kq=3, iterations=300, truncate=599).fit(gallery).score(candidates)
-    np.testing.assert_allclose(cut, whole, atol=1e-4 * whole.max())
+    vectors = np.block([[vectors, 0 * vectors], [0 * vectors, vectors]])  # two parts without an edge between
+    gallery = memory_gallery(vectors)
+    candidates = gallery.search(np.append(query, 0 * query), 200)
+    nodes = GalleryMatrix.of(gallery, 8, 3.0)
+    rows = candidates.ids
+    part, flow = local_flow(nodes.matrix, rows[:3], candidates.scores[:3] ** 3, 500, 0.99, 150, 1e-7)
+    assert len(part) <= 300
+    y = np.zeros(600)
+    y[rows[:3]] = candidates.scores[:3] ** 3.0
+    right = closed_form(dense_weights(vectors, 8, 3.0), y, 0.99)
+    assert set(np.flatnonzero(right > 1e-9).tolist()) <= set(part.tolist())
+    np.testing.assert_allclose(flow, right[part], atol=1e-4 * right.max())
 
 
-def test_the_subgraph_is_the_slice_of_a_dense_matrix() -> None:
-    rng = np.random.default_rng(0)
-    near = np.array([rng.choice(40, 6, replace=False) for _ in range(40)])
-    matrix = mutual_graph(near, rng.random((40, 6)).astype(np.float32), 1.0)
-    rows = rng.permutation(40)[:17]
-    np.testing.assert_array_equal(subgraph(matrix, rows).toarray(), matrix.toarray()[np.ix_(rows, rows)])
-    assert subgraph(matrix, rows[:0]).shape == (0, 0)
-    alone = np.flatnonzero(np.diff(matrix.indptr) == 0)
-    assert subgraph(matrix, alone).nnz == 0
+def test_a_truncated_flow_is_the_closed_form_on_its_nodes(world: Any, memory_gallery: Any) -> None:
+    vectors, query = world
+    gallery = memory_gallery(vectors)
+    candidates = gallery.search(query, 300)
+    method = DFS(k=8, kq=4, iterations=200, tolerance=1e-7, truncate=25).fit(gallery)
+    scores = method.score(candidates)
+    assert 15 <= (scores > 0).sum() <= 25
+    dense = method.nodes.matrix.toarray()
+    part = np.sort(candidates.ids[scores > 0])
+    y = np.zeros(300)
+    y[candidates.ids[:4]] = candidates.scores[:4] ** 3.0
+    right = np.zeros(300)
+    right[part] = np.linalg.solve(np.eye(len(part)) - 0.99 * dense[np.ix_(part, part)], y[part])
+    np.testing.assert_allclose(scores, right[candidates.ids], atol=1e-4 * right.max())
 
 
-def test_reached_takes_the_best_first_and_stays_in_the_component() -> None:
+def test_flow_goes_where_most_of_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     from scipy.sparse import csr_matrix
 
+    monkeypatch.setattr(local_flow_module, "FIRST", 1)
     chain = np.zeros((6, 6), np.float32)
-    for i, j, weight in ((0, 1, 0.9), (0, 2, 0.1), (1, 3, 0.9), (4, 5, 1.0)):
+    for i, j, weight in ((0, 1, 0.5), (0, 2, 0.1), (1, 3, 0.5), (4, 5, 1.0)):
         chain[i, j] = chain[j, i] = weight
     matrix, one = csr_matrix(chain), np.ones(1, np.float32)
-    assert reached(matrix, np.array([0]), one, 2).tolist() == [0, 1]
-    assert reached(matrix, np.array([0]), one, 3).tolist() == [0, 1, 3]
-    assert reached(matrix, np.array([0]), one, 6).tolist() == [0, 1, 2, 3]
+    for size, nodes in ((1, [0]), (2, [0, 1]), (3, [0, 1, 3]), (4, [0, 1, 2, 3]), (6, [0, 1, 2, 3])):
+        assert np.sort(local_flow(matrix, np.array([0]), one, size, 0.9, 50, 1e-7)[0]).tolist() == nodes
 
 
 def test_systems_solved_together_are_those_solved_alone(world: Any) -> None:

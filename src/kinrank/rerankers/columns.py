@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kinrank.rerankers import state
-from kinrank.rerankers.manifold import GalleryMatrix, carried_rows, reached, solve, subgraph
+from kinrank.rerankers.local_flow import local_flow
+from kinrank.rerankers.manifold import GalleryMatrix, carried_rows
 from kinrank.types import Array
 
 if TYPE_CHECKING:
@@ -52,10 +53,10 @@ class Columns:
 
 
 def column(matrix: csr_matrix, node: int, n: int, alpha: float, iterations: int, tolerance: float) -> Any:
-    """(nodes, flow) of one column: the n nodes that flow from `node` reaches first, and how much stays."""
-    part = reached(matrix, np.array([node]), np.ones(1, np.float32), n)
-    unit = (part == node).astype(np.float32)[:, None]
-    return part, solve(subgraph(matrix, part), unit, alpha, iterations, tolerance)[:, 0]
+    """(nodes, flow) of one column, nodes rising: where flow from `node` goes, and how much of it stays."""
+    nodes, flow = local_flow(matrix, np.array([node]), np.ones(1), n, alpha, iterations, tolerance)
+    order = np.argsort(nodes)
+    return nodes[order], flow[order]
 
 
 def _same(former: Columns, source: GalleryMatrix) -> bool:

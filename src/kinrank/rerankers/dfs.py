@@ -12,17 +12,17 @@ import numpy as np
 
 from kinrank.errors import SpecError
 from kinrank.rerankers.base import Reranker, falling
+from kinrank.rerankers.local_flow import local_flow
 from kinrank.rerankers.manifold import (
     GalleryMatrix,
     check_diffusion,
     list_matrix,
-    reached,
     seeds,
     solve,
-    subgraph,
 )
 from kinrank.types import Array, Candidates, GalleryLike, Ranking, stable_order
 
+WHOLE = 10  # a graph of up to this many times `truncate` nodes is solved whole: it costs the same
 BATCH = 32  # queries solved together: one sparse-dense product a step for all of them
 
 
@@ -30,10 +30,10 @@ class DFS(Reranker):
     """Diffusion (Iscen 2017): similarity flows from the query's first neighbours along the neighbour graph.
 
     On a bare list the graph is that of the candidates; fitted to a gallery, it is the gallery's. A graph
-    of more than `truncate` nodes is cut, query by query, to the `truncate` nodes that the seeds' mass
-    reaches first, with the degrees of the whole graph (late truncation, Yang 2019). The published form
-    cuts to the nearest vectors instead; nodes reached first need no second search and measured better at
-    every size.
+    of more than ten times `truncate` nodes is cut, query by query, to `truncate` nodes: those that the
+    flow itself reaches with most, with the degrees of the whole graph (late truncation, Yang 2019). The
+    published form cuts to the 10000 nearest vectors; following the flow needs no second search, and
+    1000 of its nodes lose nothing against the whole graph on the sets that we measured.
 
     Not transductive: the query is the source and never a node. Where its picture stands in the gallery
     under another id, that node is passive: flow may pass through it, but starts only at candidates.
@@ -54,7 +54,7 @@ class DFS(Reranker):
         gamma: float = 3.0,
         iterations: int = 20,
         tolerance: float = 1e-6,
-        truncate: int = 2000,
+        truncate: int = 1000,
     ) -> None:
         check_diffusion(k, kq, alpha, gamma, iterations)
         if truncate <= kq:
@@ -76,14 +76,14 @@ class DFS(Reranker):
             sources[: self.kq, 0] = seeds(candidates, self.kq, self.gamma)
             return self._solved(matrix, sources)[:, 0]
         rows = self.nodes.rows(candidates, "dfs")
-        if len(self.nodes) > self.truncate:
+        if len(self.nodes) > WHOLE * self.truncate:
             return self._truncated(self.nodes, candidates, rows)
         return self._whole(self.nodes, [candidates], [rows])[0]
 
     def rerank_many(self, lists: Iterable[Candidates]) -> list[Ranking]:
         """Queries over a whole graph are solved together, `BATCH` at a time."""
         nodes, lists = self.nodes, list(lists)
-        if nodes is None or len(nodes) > self.truncate:
+        if nodes is None or len(nodes) > WHOLE * self.truncate:
             return [self.rerank(candidates) for candidates in lists]
         answers = []
         for start in range(0, len(lists), BATCH):
@@ -107,11 +107,15 @@ class DFS(Reranker):
         return [flow[places, column] for column, places in enumerate(rows)]
 
     def _truncated(self, nodes: GalleryMatrix, candidates: Candidates, rows: Array) -> Array:
-        masses = seeds(candidates, self.kq, self.gamma)
-        starts = rows[: self.kq]
-        part = reached(nodes.matrix, starts, masses, self.truncate)
-        sources = np.zeros((len(part), 1), np.float32)
-        sources[np.searchsorted(part, starts), 0] = masses
-        flow = self._solved(subgraph(nodes.matrix, part), sources)[:, 0]
-        place = np.minimum(np.searchsorted(part, rows), len(part) - 1)
+        part, flow = local_flow(
+            nodes.matrix,
+            rows[: self.kq],
+            seeds(candidates, self.kq, self.gamma),
+            self.truncate,
+            self.alpha,
+            self.iterations,
+            self.tolerance,
+        )
+        order = np.argsort(part)
+        place = order[np.minimum(np.searchsorted(part, rows, sorter=order), len(part) - 1)]
         return np.where(part[place] == rows, flow[place], np.float32(0))

@@ -90,62 +90,6 @@ def normalised(weights: csr_matrix) -> csr_matrix:
     return csr_matrix((data.astype(np.float32), weights.indices, weights.indptr), shape=weights.shape)
 
 
-def gathered(matrix: csr_matrix, rows: Array) -> tuple[Array, Array, Array]:
-    """(entries a row (n,), their columns, their values) of these rows, one after the other."""
-    starts = matrix.indptr[rows].astype(np.int64)
-    counts = matrix.indptr[rows + 1].astype(np.int64) - starts
-    ends = np.cumsum(counts)
-    entries = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
-    return counts, matrix.indices[entries], matrix.data[entries]
-
-
-def subgraph(matrix: csr_matrix, rows: Array) -> csr_matrix:
-    """The entries between the nodes `rows` (n,), numbered as they stand there.
-
-    SciPy's own column slice sorts and copies several times; one table of positions is enough.
-    """
-    from scipy.sparse import csr_matrix
-
-    position = np.zeros(matrix.shape[1], np.int32)  # fresh zero pages: only those written cost anything
-    position[rows] = np.arange(1, len(rows) + 1, dtype=np.int32)
-    counts, columns, values = gathered(matrix, rows)
-    local = position[columns]
-    inside = local > 0
-    kept = np.add.reduceat(np.append(inside, False), _starts(counts)) if len(rows) else counts
-    starts = np.concatenate([[0], np.cumsum(np.where(counts > 0, kept, 0))])
-    return csr_matrix((values[inside], local[inside] - 1, starts), shape=(len(rows), len(rows)))
-
-
-def _starts(counts: Array) -> Array:
-    return np.cumsum(counts) - counts
-
-
-def reached(matrix: csr_matrix, seeds: Array, masses: Array, size: int) -> Array:
-    """The `size` nodes that mass from the seeds reaches first (fewer where the component ends), ascending.
-
-    Each round takes in the nodes that have received most, as many as are there already, and lets theirs
-    flow on. So the part of the graph that matters to a query is found without another search.
-    """
-    received = np.zeros(matrix.shape[0], np.float32)
-    inside = np.zeros(matrix.shape[0], bool)
-    received[seeds] = masses
-    inside[seeds] = True
-    count, front, waiting = len(seeds), seeds, seeds[:0]
-    while count < size and len(front):
-        counts, columns, values = gathered(matrix, front)
-        np.add.at(received, columns, values * np.repeat(received[front], counts))
-        waiting = np.unique(np.concatenate([waiting, columns]))
-        waiting = waiting[~inside[waiting]]
-        take = min(size - count, count)
-        if take < len(waiting):
-            front = waiting[np.argsort(-received[waiting], kind="stable")[:take]]
-        else:
-            front = waiting
-        inside[front] = True
-        count += len(front)
-    return np.flatnonzero(inside)
-
-
 def carried_rows(
     former: csr_matrix, former_ids: Array, matrix: csr_matrix, ids: Array, added: Array
 ) -> tuple[Array, Array]:
