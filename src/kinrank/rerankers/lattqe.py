@@ -73,10 +73,12 @@ class LAttDBA(DatabaseAugmentation):
         """The model by its content, k and the temperature."""
         return {"model": self.learned.digest, "k": self.k, "temperature": self.temperature}
 
-    def combine(self, items: Array, near: Array, similarities: Array, present: Array, far: Array) -> Array:
+    def combine(self, vectors: Array, rows: Array, near: Array, cosines: Array, far: Array) -> Array:
         """Items plus the softmax-weighted mean of their neighbours; absent neighbours weigh nothing."""
-        logits = self.learned.of(items, near * present[:, :, None]) / self.temperature
-        logits = np.where(present, logits, -np.inf)
+        items, present = vectors[rows], near >= 0
+        neighbours = vectors[near] * present[:, :, None]
+        logits = np.where(present, self.learned.of(items, neighbours) / self.temperature, -np.inf)
         shares = np.exp(logits - np.maximum(logits.max(axis=1, keepdims=True), -1e30))
         shares = shares / np.maximum(shares.sum(axis=1, keepdims=True), 1e-12)
-        return items + np.einsum("nk,nkd->nd", shares.astype(np.float32), near)
+        moved: Array = items + np.einsum("nk,nkd->nd", shares.astype(np.float32), neighbours)
+        return moved
