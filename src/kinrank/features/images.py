@@ -120,7 +120,7 @@ def read_image(
     """A picture as upright RGB with 8 bits a channel; the first frame where there are several.
 
     `source` is a path or a file's bytes. With `least`, a large JPEG is decoded at 1/2, 1/4 or 1/8 of its
-    size, as long as both sides stay at least twice that long: what is resampled later looks the same.
+    size, as long as both sides stay half as long again: what is resampled from it later hardly differs.
     """
     raw = source if isinstance(source, bytes) else _read(source)
     if not raw:
@@ -128,7 +128,7 @@ def read_image(
     try:
         image = _open(raw)
         if least is not None:
-            image.draft("RGB", (2 * least, 2 * least))
+            image.draft("RGB", (3 * least // 2, 3 * least // 2))
         _check_size(image, max_pixels)
         image.load()
         return _rgb(_upright(image))
