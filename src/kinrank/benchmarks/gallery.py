@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -72,15 +73,21 @@ def clustered(count: int, dim: int, clusters: int, noise: float = 1.0) -> Iterat
 
 def _made(path: Path, matrix: Array, indexed: bool) -> Gallery:
     """A gallery of the matrix, opened anew; `indexed` forces the index or its absence."""
-    usual, ivf.FLAT_FLOATS = ivf.FLAT_FLOATS, 0 if indexed else sys.maxsize
+    with index_beyond(0 if indexed else sys.maxsize), Gallery.create(path, matrix.shape[1]) as gallery:
+        for start in tqdm(range(0, len(matrix), 50_000), desc=path.name, unit="block"):
+            rows = matrix[start : start + 50_000]
+            gallery.add(np.arange(start, start + len(rows)), rows)
+    return Gallery.open(path)
+
+
+@contextmanager
+def index_beyond(floats: int) -> Iterator[None]:
+    """Galleries make an index beyond so many numbers, in place of `ivf.FLAT_FLOATS`."""
+    usual, ivf.FLAT_FLOATS = ivf.FLAT_FLOATS, floats
     try:
-        with Gallery.create(path, matrix.shape[1]) as gallery:
-            for start in tqdm(range(0, len(matrix), 50_000), desc=path.name, unit="block"):
-                rows = matrix[start : start + 50_000]
-                gallery.add(np.arange(start, start + len(rows)), rows)
+        yield
     finally:
         ivf.FLAT_FLOATS = usual
-    return Gallery.open(path)
 
 
 def interleaved(
@@ -178,7 +185,8 @@ def crossing(folder: Path) -> list[dict[str, Any]]:
             for kind in ("flat", "index")
         }
         calls = {kind: (lambda query, g=gallery: g.search(query, K)) for kind, gallery in pair.items()}
-        times = interleaved(calls, queries, time.process_time)
+        with index_beyond(sys.maxsize):
+            times = interleaved(calls, queries, time.process_time)
         rows.append(
             {"vectors": count, "numbers": count * 256, "to a cluster": size}
             | {"flat CPU ms": times["flat"], "index CPU ms": times["index"]}

@@ -150,7 +150,9 @@ class Derived:
                 state = self._append(state, now)
         self._publish(state)
         if index and ivf.is_due(state.index, state.count, state.dim):
-            log.info("building the search index of '%s' over %d vectors", self.database.path, state.count)
+            log.warning(
+                "building the search index of '%s' over %d vectors, once", self.database.path, state.count
+            )
             matrix = Mapped(self.folder, replace(state, index=None)).matrix
             made = ivf.build(self.folder, state.generation, matrix, state.index)
             self._publish(replace(state, index=made))

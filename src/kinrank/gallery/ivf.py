@@ -133,14 +133,17 @@ def probes_for(description: Description, k: int) -> int:
     return min(description.lists, -(-description.probes * max(k, DEPTH) // DEPTH))
 
 
-def search(index: Any, queries: Array, k: int, probes: int, count: int, dead: Array | None) -> list[Array]:
-    """For each query the positions, ascending, of a quarter more than k candidates without the dead."""
+def search(index: Any, queries: Array, k: int, probes: int, count: int, alive: Array | None) -> list[Array]:
+    """For each query the positions, ascending, of a quarter more than k candidates.
+
+    `alive` is a bit a position, least first; None when all are.
+    """
     import faiss
 
     wanted = min(count, k + k // 4 + 16)
     settings: dict[str, Any] = {"nprobe": probes}
-    if dead is not None and len(dead):
-        gone = faiss.IDSelectorBatch(np.ascontiguousarray(dead, np.int64))
-        settings["sel"] = faiss.IDSelectorNot(gone)
+    if alive is not None:
+        selector: Any = faiss.IDSelectorBitmap  # the wrapper takes an array, its type hints do not say so
+        settings["sel"] = selector(alive)
     _, found = index.search(queries, wanted, params=faiss.SearchParametersIVF(**settings))
     return [np.sort(line[line >= 0]) for line in found]

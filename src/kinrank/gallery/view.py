@@ -30,6 +30,7 @@ class View:
     rows: Array  # (n + t,) row numbers in the database, ascending
     tail: Array  # (t, d), in memory
     dead: Array  # positions of rows that were removed
+    alive: Array | None  # the same for the inverted index: a bit a position; None when all are
 
     @classmethod
     def at(cls, commit: Commit, mapped: Mapped | None, database: Database, old: View | None) -> View:
@@ -50,7 +51,10 @@ class View:
             tail.append(units)
         numbers = np.concatenate(rows) if len(rows) > 1 else rows[0]
         dead.append(_places(numbers, database.removed_after(since)))
-        return cls(commit, mapped, matrix, numbers, np.concatenate(tail), np.unique(np.concatenate(dead)))
+        gone = np.unique(np.concatenate(dead))
+        index = mapped.state.index if mapped else None
+        alive = _bits(gone, index.count) if index else None
+        return cls(commit, mapped, matrix, numbers, np.concatenate(tail), gone, alive)
 
     def nearest(self, query: Array, k: int) -> tuple[Array, Array, Array]:
         """(row numbers (k,), scores (k,), vectors (k, d)), best first."""
@@ -81,8 +85,7 @@ class View:
             return
         assert self.mapped is not None
         probes = ivf.probes_for(index, k)
-        dead = self.dead[self.dead < index.count]
-        heads = ivf.search(self.mapped.index, queries, k, probes, index.count, dead)
+        heads = ivf.search(self.mapped.index, queries, k, probes, index.count, self.alive)
         for query, head, scores in zip(queries, heads, self._scores(queries, index.count)):
             near = np.concatenate([head, scan.contenders(scores, k) + index.count])
             # Lists that were nearly all removed may not hold k: then every row is read.
@@ -104,6 +107,15 @@ class View:
             return self.matrix[positions]
         newest = positions[split:] - len(self.matrix)
         return np.concatenate([self.matrix[positions[:split]], self.tail[newest]])
+
+
+def _bits(dead: Array, count: int) -> Array | None:
+    """A bit a position below count, least first, off where dead; None when none is."""
+    if len(dead) == 0 or dead[0] >= count:
+        return None
+    alive = np.ones(count, bool)
+    alive[dead[dead < count]] = False
+    return np.packbits(alive, bitorder="little")
 
 
 def _places(rows: Array, wanted: Array) -> Array:
