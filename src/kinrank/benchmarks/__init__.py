@@ -10,5 +10,6 @@ REGISTRY: dict[str, str] = {
     "imports": "kinrank.benchmarks.imports:run",
     "million": "kinrank.benchmarks.million:run",
     "methods": "kinrank.benchmarks.methods:run",
+    "quality": "kinrank.benchmarks.quality:run",
     "pooling": "kinrank.benchmarks.pooling:run",
 }
