@@ -145,3 +145,4 @@ def test_replacing_and_naming(tmp_path):
     for seen in (store, LocalStore.open(tmp_path / "s")):
         assert len(seen["Küche/bild 猫.jpg"]) == 2 and len(seen["b"]) == 3
     assert companion("a/photos.kin").name == "photos.kin.local"
+    assert companion("a/photos.kin", "dsm").name == "photos.kin.dsm"

@@ -92,10 +92,10 @@ def opencv() -> Any:
     return cv2
 
 
-def companion(gallery: str | Path) -> Path:
-    """The folder beside a gallery that holds its local features."""
+def companion(gallery: str | Path, kind: str = "rootsift") -> Path:
+    """The folder beside a gallery that holds its local features of a kind."""
     path = Path(gallery)
-    return path.with_name(path.name + ".local")
+    return path.with_name(path.name + (".local" if kind == "rootsift" else f".{kind}"))
 
 
 @dataclass(eq=False)
@@ -113,7 +113,7 @@ class LocalStore(Mapping[str, LocalFeatures]):
         folder = Path(folder)
         if not (folder / "local.json").is_file():
             raise GalleryError(
-                f"'{folder}' holds no local features; cure: kinrank index FOLDER -g GALLERY --local"
+                f"'{folder}' holds no local features; cure: kinrank index FOLDER -g GALLERY --local (or --dsm)"
             )
         return cls._read(folder)
 

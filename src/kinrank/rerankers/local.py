@@ -57,13 +57,17 @@ class LocalReranker(Reranker):
         """How many local features of the two pictures agree on one geometric transformation."""
         raise NotImplementedError
 
+    def least(self, counts: Array) -> float:
+        """The agreement that is more than chance, given the agreements of a list."""
+        return self.floor
+
     def fit(self, gallery: GalleryLike) -> Self:
         """Take the features from the folder beside the gallery, unless the constructor named another."""
         if self.store is None:
             location = getattr(gallery, "location", None)
-            if location is None or not companion(location).is_dir():
+            if location is None or not companion(location, self.kind).is_dir():
                 raise InputError(f"{self.name} finds no local features beside this gallery; {self._cure()}")
-            self.store = LocalStore.open(companion(location))
+            self.store = LocalStore.open(companion(location, self.kind))
         return self
 
     def with_query(self, query: Any) -> Self:
@@ -99,15 +103,15 @@ class LocalReranker(Reranker):
         return counts
 
     def score(self, candidates: Candidates) -> Array:
-        """The first score s, raised by weight x spread x tanh(n / half) where n >= floor features agree.
+        """The first score s, raised by weight x spread x tanh(n / half) where n >= `least` features agree.
 
         The spread is that of the scores within `top`, so the sum means the same whatever a former method
-        scores in. Below the floor agreement is chance, and the candidate keeps its score.
+        scores in. Below that agreement is chance, and the candidate keeps its score.
         """
         scores = candidates.scores
         counts = self.agreements(candidates)
         spread = float(scores[0] - scores[: self.top][-1]) or 1.0
-        bonus = np.where(counts >= self.floor, np.tanh(counts / self.half), 0)
+        bonus = np.where(counts >= self.least(counts[: self.top]), np.tanh(counts / self.half), 0)
         answer: Array = scores + self.weight * spread * bonus
         return answer
 
@@ -120,6 +124,6 @@ class LocalReranker(Reranker):
 
     def _cure(self) -> str:
         return (
-            "cure: kinrank index FOLDER -g GALLERY --local, "
+            f"cure: kinrank index FOLDER -g GALLERY {'--local' if self.kind == 'rootsift' else '--dsm'}, "
             f"or name a folder that holds them: {self.name}:features=FOLDER"
         )
