@@ -132,6 +132,35 @@ def test_memory_sees_what_was_held() -> None:
     assert 160 < memory.allocated_mb(lambda: np.ones(20 << 20).sum()) < 162
 
 
+def test_geometry_sees_the_pictures(tmp_path: Path) -> None:
+    """Weak vectors, and pictures that tell: one texture a class, seen through another window each time."""
+    pytest.importorskip("cv2", reason="local features need the extra 'local'")
+    from PIL import Image
+
+    from kinrank.cli import main
+    from kinrank.features.local import companion
+
+    rng = np.random.default_rng(0)
+    names = []
+    for label in range(4):
+        small = Image.fromarray(rng.integers(0, 255, (40, 40), dtype=np.uint8))
+        texture = small.resize((400, 400), Image.Resampling.BICUBIC)
+        for view in range(3):
+            corner = 20 * view
+            names.append(f"{label}_{view}.png")
+            (tmp_path / "pictures").mkdir(exist_ok=True)
+            texture.crop((corner, corner, corner + 300, corner + 300)).save(tmp_path / "pictures" / names[-1])
+    vectors = rng.normal(size=(12, 16))
+    np.savez(tmp_path / "pictures" / "set.npz", vectors=vectors, labels=np.arange(12) // 3, paths=names)
+    main(["index", str(tmp_path / "pictures"), "-g", str(tmp_path / "p.kin"), "--local", "--json"])
+    features = companion(tmp_path / "p.kin")
+    dataset = open_dataset(tmp_path / "pictures" / "set.npz")
+    specs = ["none", f"ransac:features='{features}'", f"aqe:k=1+ransac:features='{features}'"]
+    first, *rows = evaluate(dataset, specs, [12]).as_json()["rows"]
+    assert first["map"]["all"] < 60
+    assert rows[0]["map"]["all"] > 99 and rows[1]["map"]["all"] > 90
+
+
 def test_who_uses_the_gallery() -> None:
     assert not uses_gallery(reranker("none"))
     assert not uses_gallery(reranker("affinity"))

@@ -13,6 +13,7 @@ from kinrank.errors import InputError
 from kinrank.evaluation import memory
 from kinrank.evaluation.array_gallery import BLOCK_BYTES, top
 from kinrank.evaluation.datasets.base import Dataset
+from kinrank.evaluation.local import for_query, looks_at_pictures
 from kinrank.evaluation.protocol import KAPPAS, judge
 from kinrank.rerankers.base import Reranker
 from kinrank.spec import reranker, split
@@ -147,6 +148,7 @@ class _Run:
     def __init__(self, spec: str, k: int, dataset: Dataset) -> None:
         self.method = reranker(spec)
         self.fitted = uses_gallery(self.method)
+        self.looks = looks_at_pictures(self.method)
         self.kept_mb = 0.0
         queries = len(dataset.queries)
         self.row = Row(
@@ -171,12 +173,12 @@ class _Run:
             self.row.fit_seconds = time.perf_counter() - start
             self.row.memory_mb, self.kept_mb = peak.mb, peak.kept_mb
 
-    def warm_up(self, candidates: Candidates) -> None:
+    def warm_up(self, candidates: Candidates, dataset: Dataset) -> None:
         """A few calls that are not timed; what they hold at their height is the method's memory."""
         with memory.watched() as peak:
             for _ in range(WARM_UP):
-                self._ids(candidates)
-        needed = max(peak.mb, memory.allocated_mb(lambda: self._ids(candidates)))
+                self._ids(candidates, dataset, 0)
+        needed = max(peak.mb, memory.allocated_mb(lambda: self._ids(candidates, dataset, 0)))
         self.row.memory_mb = max(self.row.memory_mb, self.kept_mb + needed)
 
     def block(
@@ -188,17 +190,19 @@ class _Run:
             query = low + i
             candidates = _candidates(dataset, query, order[: self.row.k], scores[i, : self.row.k])
             if query == 0:
-                self.warm_up(candidates)
+                self.warm_up(candidates, dataset)
             start = time.perf_counter()
-            ids = self._ids(candidates)
+            ids = self._ids(candidates, dataset, query)
             self.row.seconds[query] = time.perf_counter() - start
             rankings[i] = completed(ids, order, len(dataset.gallery))
             self._judge(dataset, query, rankings[i])
             tick()
         return rankings
 
-    def _ids(self, candidates: Candidates) -> Array:
-        answer = self.method.relist(candidates) if self.fitted else self.method.rerank(candidates)
+    def _ids(self, candidates: Candidates, dataset: Dataset, query: int) -> Array:
+        method = for_query(self.method, dataset, query) if self.looks else self.method
+        method.check(candidates)
+        answer = method.relist(candidates) if self.fitted else method.rerank(candidates)
         return answer.ids
 
     def _judge(self, dataset: Dataset, query: int, ranking: Array) -> None:

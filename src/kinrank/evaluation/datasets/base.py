@@ -32,6 +32,7 @@ class Dataset:
     own: Array | None = None  # (Q,) the row of the gallery that is the query itself, left out of its list
     pictures: list[Path] = field(default_factory=list)  # (N,) where the pictures would lie
     query_pictures: list[Path] = field(default_factory=list)  # (Q,)
+    names: list[str] = field(default_factory=list)  # (N,) of the pictures, as `kinrank index` calls them
     boxes: list[tuple[float, float, float, float]] | None = None  # (Q,) what was asked for in the picture
 
     @property

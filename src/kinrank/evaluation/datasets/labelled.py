@@ -30,29 +30,31 @@ class Labelled:
             raise InputError(f"'{path}' has one of queries and query_labels; both or none must be there")
         vectors, labels = data["vectors"], _labels(data["labels"], len(data["vectors"]), "labels", path)
         gallery = ArrayGallery(vectors, names=[f"'{path}': vectors"])
-        pictures = [path.parent / str(name) for name in data.get("paths", ())]
+        names = [str(name) for name in data.get("paths", ())]
+        pictures = [path.parent / name for name in names]
         if pictures and len(pictures) != len(vectors):
             raise InputError(f"'{path}': {len(pictures)} paths for {len(vectors)} vectors")
         if "queries" not in data:
-            return _leave_one_out(path, gallery, labels, pictures)
+            return _leave_one_out(path, gallery, labels, names)
         queries = data["queries"]
         same_width(queries, vectors, path)
         wanted = _labels(data["query_labels"], len(queries), "query_labels", path)
         same = _rows_of(labels, wanted)
         judgement = Judgement(same, [np.zeros(0, np.int64)] * len(same))
         queries = unit_rows(queries, f"'{path}': queries")
-        return Dataset(path.stem, queries, gallery, {"all": judgement}, None, pictures)
+        return Dataset(path.stem, queries, gallery, {"all": judgement}, None, pictures, names=names)
 
 
-def _leave_one_out(path: Path, gallery: ArrayGallery, labels: Array, pictures: list[Path]) -> Dataset:
+def _leave_one_out(path: Path, gallery: ArrayGallery, labels: Array, names: list[str]) -> Dataset:
     _, number, counts = np.unique(labels, return_inverse=True, return_counts=True)
     own = np.flatnonzero(counts[number] > 1)
     if len(own) == 0:
         raise InputError(f"'{path}': every label occurs once, so there is nothing to find")
     same = [rows[rows != i] for rows, i in zip(_rows_of(labels, labels[own]), own)]
     judgement = Judgement(same, [np.zeros(0, np.int64)] * len(same))
+    pictures = [path.parent / name for name in names]
     asked = [pictures[i] for i in own] if pictures else []
-    return Dataset(path.stem, gallery.vectors(own), gallery, {"all": judgement}, own, pictures, asked)
+    return Dataset(path.stem, gallery.vectors(own), gallery, {"all": judgement}, own, pictures, asked, names)
 
 
 def _rows_of(labels: Array, wanted: Array) -> list[Array]:

@@ -124,6 +124,7 @@ def assemble(
         None,
         [folder / f"{image}.jpg" for image in truth["imlist"]],
         [folder / f"{image}.jpg" for image in truth["qimlist"]],
+        [f"{image}.jpg" for image in truth["imlist"]],
         boxes if all(box and len(box) == 4 for box in boxes) else None,  # type: ignore[arg-type]
     )
 
