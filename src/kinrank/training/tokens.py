@@ -146,7 +146,7 @@ def overlap(edges: Tensor, index: Tensor) -> Tensor:
 
 
 def anchors(z: Tensor) -> Tensor:
-    """Similarities to the first L of the list, in rank order (the paper's affinity feature), padded with 0."""
+    """Similarities to the first L of the list, in rank order, as the paper has them; padded with 0."""
     return torch.nn.functional.pad(z[..., :ANCHORS], (0, ANCHORS))[..., :ANCHORS] / 4
 
 
