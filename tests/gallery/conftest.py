@@ -49,8 +49,14 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def indexed(small_files: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def indexed(small_files: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small files, and an inverted index from 16 000 numbers on."""
+    import faiss
+
     from kinrank.gallery import ivf
 
     monkeypatch.setattr(ivf, "FLAT_FLOATS", 16_000)
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)  # for a few vectors, threads on a busy machine only wait for each other
+    yield
+    faiss.omp_set_num_threads(threads)

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -125,10 +126,16 @@ def test_second_writer_gets_a_clear_error_and_readers_go_on(path: Path) -> None:
     second.close()
 
 
-_WRITER = """
+_SMALL = """
 import sys
 import numpy as np
+from kinrank.gallery import ivf
 from kinrank.gallery.gallery import Gallery
+from kinrank.gallery.stores import embedded
+embedded.TAIL_BYTES, embedded.APPEND_BYTES, ivf.FLAT_FLOATS = 500, 2000, 16_000
+"""
+
+_WRITER = f"""{_SMALL}
 gallery = Gallery.open(sys.argv[1])
 rng = np.random.default_rng(1)
 for number in range(100):
@@ -138,9 +145,26 @@ sys.stdin.read()
 """
 
 
-def start_writer(path: Path) -> subprocess.Popen[str]:
+_CHURN = f"""{_SMALL}
+gallery = Gallery.open(sys.argv[1])
+rng = np.random.default_rng(1)
+for number in range(6):
+    first = 1000 + 1500 * number
+    for start in range(first, first + 1500, 300):
+        gallery.add(np.arange(start, start + 300), rng.normal(size=(300, 16)))
+    gallery.remove(np.arange(first, first + 1400))
+    gallery.prepare()
+    print(number, flush=True)
+"""
+
+
+def start_writer(path: Path, code: str = _WRITER) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", _WRITER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
 
 
@@ -163,6 +187,27 @@ def test_readers_see_what_another_process_commits(path: Path, small_files: None)
         writer.stdout.close()
     reader.add([5000], VECTORS[:1])
     assert len(reader) == 1501
+    reader.close()
+
+
+def test_readers_go_on_while_files_are_replaced(path: Path, indexed: None) -> None:
+    """Another process writes new generations and indices and removes the old ones under the reader."""
+    reader, writer, searches = Gallery.open(path), start_writer(path, _CHURN), 0
+    generations = set()
+    try:
+        while writer.poll() is None:
+            for number in range(0, 500, 50):
+                found = reader.search(VECTORS[number], 20)
+                assert found.ids[0] == number and len(found) == 20
+                searches += 1
+            mapped = reader.store._derived.mapped  # type: ignore[attr-defined]
+            generations.add(mapped.state.generation if mapped else None)
+            time.sleep(0.01)
+        assert writer.returncode == 0
+    finally:
+        writer.kill()
+        writer.communicate()
+    assert len(reader) == 500 + 6 * 100 and searches > 20 and len(generations) > 2
     reader.close()
 
 

@@ -94,6 +94,12 @@ class Derived:
         state = self._read()
         try:
             self.mapped = Mapped(self.folder, state) if state else None
+        except FileNotFoundError as error:
+            self.mapped = None
+            if path.exists() and path.stat().st_ino != stat.st_ino:
+                self.refresh()  # another process has published newer files meanwhile and removed these
+            else:
+                log.warning("a file of the search index is missing (%s); it will be rebuilt", error.filename)
         except (OSError, ValueError, RuntimeError) as error:
             log.warning("the search index of '%s' is damaged (%s) and will be rebuilt", self.folder, error)
             self.mapped = None
