@@ -113,7 +113,7 @@ class LocalStore(Mapping[str, LocalFeatures]):
         folder = Path(folder)
         if not (folder / "local.json").is_file():
             raise GalleryError(
-                f"'{folder}' holds no local features; cure: kinrank index FOLDER -g GALLERY --local (or --dsm)"
+                f"'{folder}' holds no local features; cure: kinrank index FOLDER -g GALLERY --local or --dsm"
             )
         return cls._read(folder)
 
