@@ -14,6 +14,7 @@ from kinrank.evaluation import paper
 from kinrank.evaluation.data_folder import DataFolder
 from kinrank.evaluation.datasets.base import Dataset
 from kinrank.evaluation.paper import Column, Line
+from kinrank.evaluation.protocol import KAPPAS
 from kinrank.evaluation.run import DEFAULT_K, FirstBlock, Row, evaluate, first_round
 from kinrank.registry import registry
 
@@ -159,6 +160,12 @@ class Runner:
         for column in columns:
             row = self.measure(spec, column, k, line.features) if spec else None
             cells[paper.heading(column)] = Cell(_mean(row, column[2]), line.published.get(column))
+        for column in columns if line.precision else ():
+            row = self.measure(spec, column, k, line.features) if spec else None
+            for i, kappa in enumerate(KAPPAS):
+                cells[f"{paper.heading(column)} mP@{kappa}"] = Cell(
+                    _mean_precision(row, column[2], i), line.precision[column][i]
+                )
         return Filled(line.label, spec or line.spec, k, cells, line.source)
 
     def _lengths(self) -> Iterator[Filled]:
@@ -238,6 +245,12 @@ def _mean(row: Row | None, setting: str) -> float | None:
     if row is None or np.isnan(row.ap[setting]).all():
         return None
     return round(100 * float(np.nanmean(row.ap[setting])), 2)
+
+
+def _mean_precision(row: Row | None, setting: str, place: int) -> float | None:
+    if row is None or np.isnan(row.precision[setting]).all():
+        return None
+    return round(100 * float(np.nanmean(row.precision[setting][:, place])), 2)
 
 
 def _ms(row: Row) -> float:
