@@ -258,3 +258,36 @@ def test_on_the_real_ground_ground_truth_and_features(shared_data: Path) -> None
     assert first.cells["ROxf M"].measured == pytest.approx(21.1, abs=0.05)
     assert first.cells["ROxf H"].measured == pytest.approx(4.6, abs=0.05)
     assert any("stand in for R-GeM" in note for note in runner.folder.notes)
+
+
+def test_fetching_the_ground_truths(
+    miniature: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import hashlib
+    import threading
+    from functools import partial
+    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+    place = tmp_path / "site" / "revisitop" / "data" / "datasets"
+    known = {}
+    for data in paper.DATASETS:
+        content = (miniature / data / f"gnd_{data}.pkl").read_bytes()
+        (place / data).mkdir(parents=True)
+        (place / data / f"gnd_{data}.pkl").write_bytes(content)
+        known[data] = (len(content), hashlib.sha256(content).hexdigest())
+    monkeypatch.setattr(paper, "_TRUTHS", known)
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "site"))
+    monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setattr(paper, "_CMP", f"http://127.0.0.1:{server.server_port}")
+    main(["reproduce", "--data", str(tmp_path / "data"), "table3", "--fetch"])
+    server.shutdown()
+    server.server_close()
+    fetched = tmp_path / "data" / paper.PARIS / "gnd_rparis6k.pkl"
+    assert hashlib.sha256(fetched.read_bytes()).hexdigest() == known[paper.PARIS][1]
+    assert "roxford5k/gnd_roxford5k.pkl" not in capsys.readouterr().out  # no longer missing
+    with pytest.raises(SystemExit):  # nobody serves any more
+        main(["reproduce", "--data", str(tmp_path / "other"), "table3", "--fetch"])
+    error = capsys.readouterr().err
+    assert "could not download" in error and "put it at" in error and "Traceback" not in error

@@ -21,8 +21,9 @@ TABLES = ("table1", "table2", "table3", "table4", "table5", "table6", "figures")
     help="Folder with ground truths, features, distractors and models.",
 )
 @click.option("--report", type=click.Path(path_type=Path), help="Write a page with plots and pictures here.")
+@click.option("--fetch", is_flag=True, help="Fetch the ground truths into --data first.")
 @json_option
-def command(tables: tuple[str, ...], data: Path, report: Path | None, as_json: bool) -> None:
+def command(tables: tuple[str, ...], data: Path, report: Path | None, fetch: bool, as_json: bool) -> None:
     """Run the CSA paper's experiments, all of them or the tables that are named: table1 ... table6, figures.
 
     Every cell shows what was measured and, in brackets, what was published and the difference. What the
@@ -33,6 +34,8 @@ def command(tables: tuple[str, ...], data: Path, report: Path | None, as_json: b
     from kinrank.evaluation import reproduce_report
     from kinrank.evaluation.reproduce import Runner
 
+    if fetch:
+        _fetch(data)
     with tqdm(unit="run", leave=False) as bar:
 
         def step(text: str) -> None:
@@ -56,3 +59,15 @@ def command(tables: tuple[str, ...], data: Path, report: Path | None, as_json: b
         click.echo(f"Paths are within '{data}'.")
     if written is not None:
         click.echo(f"report: {written}")
+
+
+def _fetch(data: Path) -> None:
+    """Download what is there to download as it is; features have to be extracted."""
+    from kinrank.evaluation import paper
+    from kinrank.features.download import RemoteFile, fetch
+
+    for name in paper.DATASETS:
+        wanted = paper.truth_file(name)
+        target = data.resolve() / wanted.path
+        fetch(RemoteFile(wanted.origin, str(target), wanted.sha256 or "", wanted.size or 0, "not stated"))
+        click.echo(f"{target}", err=True)
