@@ -11,6 +11,7 @@ import kinrank
 from kinrank.errors import KinrankError
 
 VERBS: dict[str, str] = {
+    "demo": "kinrank.cli.demo:command",
     "index": "kinrank.cli.index:command",
     "search": "kinrank.cli.search:command",
     "rerank": "kinrank.cli.rerank:command",

@@ -81,7 +81,7 @@ class Scene:
 
 @dataclass
 class Hits:
-    """What each pixel sees: point, normal, colour, gloss and which thing (TABLE and WALL where there is none)."""
+    """What each pixel sees: point, normal, colour, gloss and which thing (or TABLE, WALL)."""
 
     point: Array
     normal: Array
@@ -205,7 +205,7 @@ def shadows(scene: Scene, hits: Hits, size: int, rng: np.random.Generator) -> tu
 
 
 def _blocked(things: list[Placed], point: Array, lamp: Array, who: Array) -> Array:
-    """Whether something stands between the points and the lamp; for shadows every thing is a box or a ball."""
+    """Whether something stands between the points and the lamp; here all is boxes and balls."""
     blocked = np.zeros(point.shape[1], bool)
     for number, thing in enumerate(things):
         rays = thing.turn.T @ (lamp - point)

@@ -160,7 +160,7 @@ def flower(draw, x, y, r, colours, rng) -> None:  # type: ignore[no-untyped-def]
 
 def night(draw, x, y, r, colours, rng) -> None:  # type: ignore[no-untyped-def]
     """A crescent and stars on a dark disc."""
-    main, dark, light, accent = colours
+    _, dark, light, accent = colours
     disc(draw, x, y, r, dark)
     disc(draw, x - r * 0.1, y, r * 0.55, light)
     disc(draw, x + r * 0.12, y - r * 0.12, r * 0.5, dark)
@@ -265,5 +265,6 @@ def forest(draw, x, y, r, colours, rng) -> None:  # type: ignore[no-untyped-def]
 MOTIFS: dict[str, Motif] = {
     "citrus": citrus, "berries": berries, "sprig": sprig, "mountains": mountains, "waves": waves,
     "burst": burst, "beans": beans, "fish": fish, "wheat": wheat, "flower": flower, "night": night,
-    "cup": cup, "comb": comb, "apple": apple, "chilli": chilli, "tiles": tiles, "arcs": arcs, "forest": forest,
+    "cup": cup, "comb": comb, "apple": apple, "chilli": chilli, "tiles": tiles, "arcs": arcs,
+    "forest": forest,
 }  # fmt: skip

@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from kinrank.demo.packaging import catalogue
+from kinrank.demo.brands import catalogue
 from kinrank.demo.scenes import VIEWS, picture
 from kinrank.device import threads
 

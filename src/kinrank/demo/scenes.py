@@ -6,8 +6,8 @@ import numpy as np
 from PIL import Image
 
 from kinrank.demo import surroundings
+from kinrank.demo.brands import Product, strangers
 from kinrank.demo.camera import Lens, Light, Placed, Scene, look, photograph
-from kinrank.demo.packaging import Product, strangers
 from kinrank.demo.shapes import BOXES, LINEAR, Ball, Shape, solid
 
 Array = np.ndarray
@@ -97,7 +97,7 @@ def light(rng: np.random.Generator, evening: bool) -> Light:
 
 def lens(rng: np.random.Generator, view: int, wide: float, height: float) -> Lens:
     """Viewpoints and faults of the camera; the later views are the harder ones."""
-    up = {0: rng.uniform(0.1, 0.25), 3: rng.uniform(0.45, 0.7)}.get(view, rng.uniform(0.08, 0.36))
+    up = {0: rng.uniform(0.1, 0.25), 3: rng.uniform(0.4, 0.62)}.get(view, rng.uniform(0.08, 0.36))
     around, far = rng.uniform(-0.25, 0.25), rng.uniform(2.8, 3.8)
     eye = far * np.array([np.sin(around) * np.cos(up), np.sin(up), np.cos(around) * np.cos(up)])
     fills = {0: rng.uniform(0.8, 0.95), 6: rng.uniform(0.66, 0.78)}.get(view, rng.uniform(0.8, 1.02))
@@ -115,7 +115,7 @@ def lens(rng: np.random.Generator, view: int, wide: float, height: float) -> Len
         exposure=float(2 ** rng.normal(0.15, 0.1 if view == 0 else 0.22)),
         balance=tuple(2 ** rng.normal(0, 0.05, 3)),
         vignette=rng.uniform(0.1, 0.45),
-        soft=rng.uniform(0.2, 0.8) if view in (4, 6) else rng.uniform(0, 0.5),
+        soft=rng.uniform(0.2, 0.7) if view in (4, 6) else rng.uniform(0, 0.5),
         shake=(3 * np.cos(angle), 3 * np.sin(angle)) if shaken else (0, 0),
         grain=rng.uniform(0.004, 0.012) if view != 5 else rng.uniform(0.01, 0.022),
     )
@@ -124,8 +124,8 @@ def lens(rng: np.random.Generator, view: int, wide: float, height: float) -> Len
 def _turned(rng: np.random.Generator, view: int) -> float:
     """How far the front looks away from the lens."""
     if view in (1, 2):
-        return (1 if view == 1 else -1) * rng.uniform(0.3, 0.7)
-    return rng.uniform(-0.2, 0.2) if view == 0 else rng.uniform(-0.4, 0.4)
+        return (1 if view == 1 else -1) * rng.uniform(0.3, 0.62)
+    return rng.uniform(-0.2, 0.2) if view == 0 else rng.uniform(-0.35, 0.35)
 
 
 def compose(product: Product | None, view: int, rng: np.random.Generator, seed: int) -> tuple[Scene, Lens]:
@@ -179,7 +179,7 @@ def picture(product: Product | None, view: int, seed: int, number: int) -> tuple
         if product is None:
             break
         seen, fills = visible(scene, camera)
-        if seen > (0.9 if view == 0 else 0.65) and fills > 0.15:
+        if seen > (0.9 if view == 0 else 0.7) and fills > 0.15:
             break
     image = photograph(scene, camera, SIZE, FINE, rng)
     return image, int(rng.integers(88, 95) if view < 4 else rng.integers(45, 85))

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from kinrank.demo import packaging
-from kinrank.demo.packaging import Product
+from kinrank.demo.brands import Product
 
 Array = np.ndarray
 LINEAR = ((np.arange(256) / 255.0) ** 2.2).astype(np.float32)  # sRGB byte -> light, near enough
@@ -175,15 +175,16 @@ class Ball:
         return np.maximum(np.hypot(x, z) - 0.3 * self.half[0], 0)
 
 
-BOXES = {"box": (0.62, 0.9, 0.2), "tall": (0.42, 1.0, 0.4), "tea": (0.74, 0.6, 0.4), "wide": (0.96, 0.62, 0.24),
-         "book": (0.64, 0.92, 0.13)}  # fmt: skip
+BOXES = {"box": (0.62, 0.9, 0.2), "tall": (0.42, 1.0, 0.4), "tea": (0.74, 0.6, 0.4),
+         "wide": (0.96, 0.62, 0.24), "book": (0.64, 0.92, 0.13)}  # fmt: skip
 
 # heights and radii, and the share of the height (from above) that the label covers
 TURNED: dict[str, tuple[list[tuple[float, float]], tuple[float, float]]] = {
     "can": ([(0, 0.19), (0.04, 0.235), (0.86, 0.235), (0.92, 0.205), (0.94, 0.21)], (0.08, 0.95)),
     "tin": ([(0, 0.29), (0.02, 0.3), (0.66, 0.3), (0.68, 0.29)], (0.03, 0.97)),
     "flat": ([(0, 0.38), (0.02, 0.4), (0.3, 0.4), (0.32, 0.385)], (0.06, 0.94)),
-    "canister": ([(0, 0.2), (0.01, 0.205), (0.9, 0.205), (0.9, 0.215), (0.97, 0.215), (0.98, 0.205)], (0.09, 0.98)),
+    "canister": ([(0, 0.2), (0.01, 0.205), (0.9, 0.205), (0.9, 0.215), (0.97, 0.215), (0.98, 0.205)],
+                 (0.09, 0.98)),
     "jar": ([(0, 0.25), (0.04, 0.285), (0.46, 0.285), (0.54, 0.23), (0.55, 0.25), (0.68, 0.25)], (0.3, 0.92)),
     "bottle": ([(0, 0.17), (0.03, 0.2), (0.66, 0.2), (0.76, 0.175), (0.84, 0.1), (0.9, 0.07), (1.04, 0.065),
                 (1.04, 0.08), (1.12, 0.08)], (0.42, 0.94)),

@@ -57,11 +57,12 @@ def marble(rng: np.random.Generator) -> Array:
 
 def linen(rng: np.random.Generator) -> Array:
     """Woven cloth, plain or checked."""
-    tones = [((198, 190, 174), (226, 220, 206)), ((92, 108, 122), (124, 140, 152)), ((170, 72, 64), (196, 98, 88)),
-             ((216, 196, 150), (238, 222, 184))][int(rng.integers(4))]  # fmt: skip
+    tones = [((198, 190, 174), (226, 220, 206)), ((92, 108, 122), (124, 140, 152)),
+             ((170, 72, 64), (196, 98, 88)), ((216, 196, 150), (238, 222, 184))]  # fmt: skip
+    pair = tones[int(rng.integers(4))]
     y, x = np.mgrid[:SIZE, :SIZE]
     weave = 0.25 * (np.sin(x * 1.6) + np.sin(y * 1.6)) + 0.5
-    cloth = _mix(*tones, np.clip(0.55 * weave + 0.45 * noise(rng, (40, 40), 3), 0, 1))
+    cloth = _mix(*pair, np.clip(0.55 * weave + 0.45 * noise(rng, (40, 40), 3), 0, 1))
     if rng.random() < 0.5:
         width = int(rng.integers(30, 64))
         check = ((x // width) % 2).astype(float) + ((y // width) % 2)
