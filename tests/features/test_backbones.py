@@ -84,27 +84,27 @@ def test_state_dict_reads_what_torch_reads(lite1: EfficientNetLite1) -> None:
         np.testing.assert_array_equal(value, theirs[name].numpy(), err_msg=name)
 
 
-@pytest.mark.parametrize("size", [240, 97])
+@pytest.mark.parametrize("size", [240, 65])
 def test_lite1_equals_pytorch(lite1: EfficientNetLite1, size: int) -> None:
     torch = pytest.importorskip("torch")
-    images = np.random.default_rng(0).normal(size=(2, 3, size, size)).astype(np.float32)
+    images = np.random.default_rng(0).normal(size=(1, 3, size, size)).astype(np.float32)
     state = torch.load(weights_file(), weights_only=True)
     expected = torch_features(state, torch.tensor(images))
     got = lite1.embed(images)
-    assert (got.shape, got.dtype, lite1.dim) == ((2, 1280), np.float32, 1280)
+    assert (got.shape, got.dtype, lite1.dim) == ((1, 1280), np.float32, 1280)
     np.testing.assert_allclose(got, expected, atol=1e-3)
 
 
 @pytest.mark.shared
 def test_lite1_finds_the_same_product(lite1: EfficientNetLite1, shared_data: Path) -> None:
-    files = sorted((shared_data / "photos").glob("*/*.jpg"))[:160]
+    files = sorted((shared_data / "photos").glob("*/*.jpg"))[:80]
     labels = np.array([file.parent.name for file in files])
     rows = lite1.embed_images([read_image(file, lite1.preprocess.least) for file in files])
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     similarities = rows @ rows.T - 2 * np.eye(len(rows))
     hits = labels[similarities.argmax(1)] == labels
-    assert len(set(labels)) >= 15
-    assert hits.mean() > 0.7  # chance is below 0.07
+    assert len(set(labels)) >= 9
+    assert hits.mean() > 0.7  # chance is near 0.1
 
 
 def legacy_file(path: Path, named: bytes) -> Path:

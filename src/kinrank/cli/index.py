@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +52,7 @@ def command(
         )
     if max_pixels is not None:
         allow_pixels(max_pixels)
-    with _backbone_and_gallery(location, backbone) as (network, gallery):
+    with _opened(location, backbone) as (network, gallery):
         try:
             report = _run(folder, gallery, network, batch, prune, max_pixels or MAX_PIXELS)
             if local:
@@ -75,31 +77,27 @@ def command(
         sys.exit(1)
 
 
-class _backbone_and_gallery:
-    """Opens both, in the order that an existing gallery's backbone is the default; closes the gallery."""
+@contextmanager
+def _opened(location: str, name: str | None) -> Iterator[tuple[Backbone, Gallery]]:
+    """The backbone, by default the one of the gallery, and the gallery, made when there is none."""
+    from kinrank.features.backbones import DEFAULT
+    from kinrank.features.backbones.base import open_backbone, open_for
+    from kinrank.gallery.gallery import Gallery
 
-    def __init__(self, location: str, name: str | None) -> None:
-        self.location, self.name = location, name
-
-    def __enter__(self) -> tuple[Backbone, Gallery]:
-        from kinrank.features.backbones import DEFAULT
-        from kinrank.features.backbones.base import open_backbone, open_for
-        from kinrank.gallery.gallery import Gallery
-
-        if "://" in self.location or os.path.exists(self.location):
-            self.gallery = Gallery.open(self.location)
-            new = self.gallery.backbone is None and len(self.gallery) == 0
-            network = open_for(self.gallery, self.name or (DEFAULT if new else None))
-        else:
-            network = open_backbone(self.name or DEFAULT)
-            self.gallery = Gallery.create(self.location, dim=network.dim, backbone=network.identity)
+    network = None
+    if "://" in location or os.path.exists(location):
+        gallery = Gallery.open(location)
+    else:
+        network = open_backbone(name or DEFAULT)
+        gallery = Gallery.create(location, dim=network.dim, backbone=network.identity)
+    with gallery:
+        if network is None:
+            new = gallery.backbone is None and len(gallery) == 0
+            network = open_for(gallery, name or (DEFAULT if new else None))
         how = getattr(network, "how", None)
         if how is not None:
             click.echo(f"kinrank: {how}", err=True)
-        return network, self.gallery
-
-    def __exit__(self, *_: Any) -> None:
-        self.gallery.close()
+        yield network, gallery
 
 
 def _run(

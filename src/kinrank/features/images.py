@@ -12,6 +12,7 @@ import stat
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 _COMMON = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".tif", ".tiff", ".bmp")
 SUFFIXES = frozenset((*_COMMON, ".heic", ".heif", ".avif"))
 MAX_PIXELS = 178_956_970  # Pillow's own limit against decompression bombs: 512 MB as RGB
+_LARGE = 50_000_000  # pixels: many decoders at work on such pictures would fill the memory
 _lock = threading.Lock()
+_one_at_a_time = threading.Lock()
 
 
 class UnreadableImage(InputError):
@@ -130,8 +133,9 @@ def read_image(
         if least is not None:
             image.draft("RGB", (3 * least // 2, 3 * least // 2))
         _check_size(image, max_pixels)
-        image.load()
-        return _rgb(_upright(image))
+        with _one_at_a_time if image.width * image.height > _LARGE else nullcontext():
+            image.load()
+            return _rgb(_upright(image))
     except UnreadableImage:
         raise
     except MemoryError:
