@@ -20,8 +20,13 @@ def threads() -> int:
     return int(wanted) if wanted.isdigit() and int(wanted) > 0 else cores
 
 
-def onnx_session(model: str | Path | bytes, device: str = "auto") -> onnxruntime.InferenceSession:
-    """An ONNX Runtime session on the device: `auto` takes CUDA where this build of the runtime has it."""
+def onnx_session(
+    model: str | Path | bytes, device: str = "auto", workers: int | None = None
+) -> onnxruntime.InferenceSession:
+    """An ONNX Runtime session on the device: `auto` takes CUDA where this build of the runtime has it.
+
+    `workers` threads work on one call (all that there are when None).
+    """
     import onnxruntime as ort
 
     available = ort.get_available_providers()
@@ -35,7 +40,7 @@ def onnx_session(model: str | Path | bytes, device: str = "auto") -> onnxruntime
     elif device not in ("auto", "cpu"):
         raise InputError(f"unknown device '{device}'; there are: auto, cpu, cuda")
     options = ort.SessionOptions()
-    options.intra_op_num_threads = threads()
+    options.intra_op_num_threads = workers or threads()
     options.log_severity_level = 3
     source = model if isinstance(model, bytes) else str(model)
     try:

@@ -7,6 +7,7 @@ import json
 import threading
 from collections import defaultdict
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from kinrank.types import Array, Candidates, Ranking, stable_order
 if TYPE_CHECKING:
     import onnxruntime
 
-BATCH_NUMBERS = 4_000_000  # similarities in one call of the graph: 16 MB of float32
+BATCH_NUMBERS = 1_000_000  # similarities in one call of the graph: 4 MB of float32
 
 
 def model_folder(model: str, method: str, spec: str | None = None) -> Path:
@@ -54,7 +55,7 @@ class LearnedModel:
     def __init__(self, model: str, method: str, device: str = "auto", spec: str | None = None) -> None:
         self.model, self.method, self.device, self.spec = model, method, device, spec or method
         self._lock = threading.Lock()
-        self._session: onnxruntime.InferenceSession | None = None
+        self._sessions: dict[int | None, onnxruntime.InferenceSession] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"model": self.model, "method": self.method, "device": self.device, "spec": self.spec}
@@ -91,22 +92,21 @@ class LearnedModel:
         """A name for the graph's content: what was computed with another graph is not this one's."""
         return hashlib.sha256((self.folder / "model.onnx").read_bytes()).hexdigest()[:12]
 
-    @property
-    def session(self) -> onnxruntime.InferenceSession:
-        """The ONNX Runtime session, made once."""
+    def session(self, workers: int | None = None) -> onnxruntime.InferenceSession:
+        """The ONNX Runtime session with so many threads to a call (None: all), made once."""
         with self._lock:
-            if self._session is None:
+            if workers not in self._sessions:
                 from kinrank.device import onnx_session
 
                 path = self.folder / "model.onnx"
                 if not path.is_file():
                     raise InputError(f"'{self.folder}' holds no model.onnx; cure: finish the training")
-                self._session = onnx_session(path, self.device)
-            return self._session
+                self._sessions[workers] = onnx_session(path, self.device, workers)
+            return self._sessions[workers]
 
-    def run(self, **inputs: Array) -> Array:
+    def run(self, workers: int | None = None, **inputs: Array) -> Array:
         """The graph's first output for named inputs."""
-        output: Array = self.session.run(None, inputs)[0]
+        output: Array = self.session(workers).run(None, inputs)[0]
         return output
 
 
@@ -143,30 +143,53 @@ class SimilarityModel(Reranker):
         head = candidates.head(self.limit)
         scores = falling(head, self.score(head))
         order = stable_order(scores)
-        whole = with_tail(Ranking(head.ids[order], scores[order]), candidates)
+        whole = _ranking(head, scores, candidates)
         return candidates.take(np.concatenate([order, np.arange(self.limit, len(candidates))]), whole.scores)
 
     def rerank_many(self, lists: Iterable[Candidates]) -> list[Ranking]:
-        """Lists of one length go through the graph together."""
+        """Lists of one length share a call of the graph, and each core of a CPU has calls of its own."""
         lists = list(lists)
-        answers: list[Ranking | None] = [None] * len(lists)
         by_length: dict[int, list[int]] = defaultdict(list)
         for position, candidates in enumerate(lists):
             self.check(candidates)
             by_length[min(len(candidates), self.limit)].append(position)
+        workers = self._workers(len(lists))
+        parts: list[list[int]] = []
         for length, positions in by_length.items():
-            step = max(1, BATCH_NUMBERS // (length + 1) ** 2)
-            for start in range(0, len(positions), step):
-                part = positions[start : start + step]
-                heads = [lists[p].head(self.limit) for p in part]
-                rows = [c.scores for c in heads] if length == 1 else self._run(heads)
-                for p, head, scores in zip(part, heads, rows):
-                    scores = falling(head, scores)
-                    order = stable_order(scores)
-                    answers[p] = with_tail(Ranking(head.ids[order], scores[order]), lists[p])
-        return [answer for answer in answers if answer is not None]
+            most = max(1, BATCH_NUMBERS // (length + 1) ** 2)
+            step = min(most, -(-len(positions) // workers))
+            parts += [positions[start : start + step] for start in range(0, len(positions), step)]
 
-    def _run(self, lists: list[Candidates]) -> Array:
+        def answers(part: list[int]) -> list[Ranking]:
+            heads = [lists[p].head(self.limit) for p in part]
+            alone = len(heads[0]) == 1
+            rows = [c.scores for c in heads] if alone else self._run(heads, 1 if workers > 1 else None)
+            return [_ranking(head, row, lists[p]) for p, head, row in zip(part, heads, rows)]
+
+        if workers == 1:
+            found = [answers(part) for part in parts]
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                found = list(pool.map(answers, parts))
+        placed = {p: ranking for part, some in zip(parts, found) for p, ranking in zip(part, some)}
+        return [placed[p] for p in range(len(lists))]
+
+    def _workers(self, lists: int) -> int:
+        """Calls at a time: one on a GPU, one a core on a CPU."""
+        from kinrank.device import threads
+
+        if lists < 2 or self.learned.session().get_providers()[0] != "CPUExecutionProvider":
+            return 1
+        return min(threads(), lists)
+
+    def _run(self, lists: list[Candidates], workers: int | None = None) -> Array:
         """Scores (B, K) of lists of one length."""
         tables = [self.similarities(c) for c in lists]
-        return self.learned.run(similarities=np.stack(tables) if len(tables) > 1 else tables[0][None])
+        stacked = np.stack(tables) if len(tables) > 1 else tables[0][None]
+        return self.learned.run(workers, similarities=stacked)
+
+
+def _ranking(head: Candidates, scores: Array, candidates: Candidates) -> Ranking:
+    scores = falling(head, scores)
+    order = stable_order(scores)
+    return with_tail(Ranking(head.ids[order], scores[order]), candidates)
