@@ -16,8 +16,8 @@ from kinrank.types import Array
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-ROUGH = 12  # steps of the solver while the part grows; with fewer, flow does not come far along a manifold
-FIRST = 64  # nodes that come in at least in a round
+ROUGH = 4  # steps of the solver in a round, from where the last round stood
+FIRST = 16  # nodes that come in at least in a round: with more, flow leaves a narrow manifold sideways
 GROWTH = 0.5  # and this share of those that are in
 
 
@@ -36,14 +36,16 @@ def local_flow(
     """
     part = _Part(matrix, seeds)
     y = masses.astype(np.float32)
+    f = np.zeros_like(y)
     while True:
         whole = len(part.inside) >= size or len(part.inside) == len(part.seen)
-        f = _solved(part, y, alpha, iterations if whole else ROUGH, tolerance)
+        f = _solved(part, y, f, alpha, iterations if whole else ROUGH, tolerance)
         if whole:
             return part.seen[part.inside], np.maximum(f, 0)
         room = min(size - len(part.inside), len(part.seen) - len(part.inside))
         part.grow(f, min(room, max(FIRST, int(GROWTH * len(part.inside)))))
-        y = np.concatenate([y, np.zeros(len(part.inside) - len(y), np.float32)])
+        new = np.zeros(len(part.inside) - len(y), np.float32)
+        y, f = np.concatenate([y, new]), np.concatenate([f, new])
 
 
 class _Part:
@@ -62,7 +64,8 @@ class _Part:
 
     def grow(self, f: Array, count: int) -> None:
         """Take in the `count` nodes outside that flow f from inside reaches with most."""
-        inflow = self.rows.T @ np.maximum(f, 0)
+        owners = np.repeat(np.maximum(f, 0), np.concatenate(self.counts))
+        inflow = np.bincount(self.rows.indices, owners * self.rows.data, len(self.seen))
         inflow[self.inside] = -1
         self._take_in(np.sort(np.argpartition(-inflow, count - 1)[:count]))
 
@@ -70,14 +73,17 @@ class _Part:
         from scipy.sparse import csr_matrix
 
         counts, columns, values = gathered(self.matrix, self.seen[numbers])
-        new = np.unique(columns[self.place[columns] == 0])
+        new = columns[self.place[columns] == 0]
+        self.place[new] = np.arange(1, len(new) + 1)
+        new = new[self.place[new] == np.arange(1, len(new) + 1)]  # each once
         self.place[new] = np.arange(len(self.seen) + 1, len(self.seen) + len(new) + 1)
         self.seen = np.concatenate([self.seen, new])
         self.inside = np.concatenate([self.inside, numbers])
         self.counts.append(counts)
         self.columns.append(self.place[columns] - 1)
         self.values.append(values)
-        starts = np.concatenate([[0], np.cumsum(np.concatenate(self.counts))])
+        starts = np.zeros(len(self.inside) + 1, np.int32)
+        np.cumsum(np.concatenate(self.counts), out=starts[1:])
         entries = np.concatenate(self.values), np.concatenate(self.columns), starts
         self.rows = csr_matrix(entries, shape=(len(self.inside), len(self.seen)))
 
@@ -91,21 +97,27 @@ def gathered(matrix: csr_matrix, rows: Array) -> tuple[Array, Array, Array]:
     return counts, matrix.indices[entries], matrix.data[entries]
 
 
-def _solved(part: _Part, y: Array, alpha: float, iterations: int, tolerance: float) -> Array:
-    """f (n,) of the nodes inside, by conjugate gradient."""
+def _solved(part: _Part, y: Array, f: Array, alpha: float, iterations: int, tolerance: float) -> Array:
+    """f (n,) of the nodes inside, by conjugate gradient from the f given."""
     rows, inside, decay = part.rows, part.inside, np.float32(-alpha)
     spread = np.zeros(rows.shape[1], np.float32)  # nodes outside hold nothing
-    solution = np.zeros_like(y)
-    residual, direction = y.copy(), y.copy()
+
+    def system(x: Array) -> Array:
+        spread[inside] = x
+        image: Array = rows @ spread
+        image *= decay
+        image += x
+        return image
+
+    solution = f.copy()
+    residual = y - system(f)
+    direction = residual.copy()
     length = float(residual @ residual)
-    enough = tolerance**2 * length
+    enough = tolerance**2 * float(y @ y)
     for _ in range(iterations):
         if length <= enough:
             break
-        spread[inside] = direction
-        image = rows @ spread
-        image *= decay
-        image += direction
+        image = system(direction)
         step = np.float32(length / float(direction @ image))
         solution += step * direction
         residual -= step * image
