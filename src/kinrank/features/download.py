@@ -29,8 +29,8 @@ class RemoteFile:
 
     url: str
     path: str  # within the cache
-    sha256: str
-    size: int
+    sha256: str  # the whole of it, its beginning where no more is published, "" where it is not known
+    size: int  # 0 where it is not known: then the server's word is taken
     licence: str
 
     @property
@@ -100,9 +100,9 @@ def _download_patiently(file: RemoteFile, part: BinaryIO, wait: float) -> None:
 def _download(file: RemoteFile, part: BinaryIO) -> None:
     """What is missing of the file, appended; from the beginning where the server cannot send a part."""
     have = part.seek(0, os.SEEK_END)
-    if have > file.size:
+    if file.size and have > file.size:
         have = part.truncate(0)
-    if have == file.size:
+    if have and have == file.size:
         return
     from tqdm import tqdm
 
@@ -112,16 +112,17 @@ def _download(file: RemoteFile, part: BinaryIO) -> None:
     with urllib.request.urlopen(request, timeout=30) as answer:
         if have and answer.status != 206:
             have = part.truncate(0)
-        with tqdm(total=file.size, initial=have, unit="B", unit_scale=True, disable=None) as bar:
+        size = file.size or have + int(answer.headers.get("Content-Length") or 0)
+        with tqdm(total=size or None, initial=have, unit="B", unit_scale=True, disable=None) as bar:
             while block := answer.read(_BLOCK):
                 part.write(block)
                 have += len(block)
-                if have > file.size:
-                    raise _failed(file, f"the server sends more than {file.size} bytes: another file")
+                if size and have > size:
+                    raise _failed(file, f"the server sends more than {size} bytes: another file")
                 bar.update(len(block))
     part.flush()
-    if have < file.size:
-        raise ConnectionError(f"the connection ended after {have} of {file.size} bytes")
+    if have < size:
+        raise ConnectionError(f"the connection ended after {have} of {size} bytes")
 
 
 def _worth_retrying(error: BaseException) -> bool:
@@ -148,7 +149,7 @@ def _failed(file: RemoteFile, why: str) -> DownloadError:
 
 def _verify(file: RemoteFile, path: Path, what: str) -> None:
     digest = sha256(path)
-    if digest != file.sha256:
+    if not digest.startswith(file.sha256):
         kept = ""
         if path != file.target:
             path.unlink()  # nothing of it can be gone on with

@@ -23,7 +23,7 @@ _STAGE_BLOCKS = {1: (1, 3, 3, 4, 4, 5, 1)}  # lite1: 1, 2, 2, 3, 3, 4, 1 times 1
 OPSET = 17
 
 
-class _Graph:
+class Graph:
     """Nodes and weights as they are added; each call returns the name of its output."""
 
     def __init__(self, state: dict[str, Array]) -> None:
@@ -37,10 +37,12 @@ class _Graph:
         self.bounds = [self.constant("zero", 0.0), self.constant("six", 6.0)]
 
     def constant(self, name: str, value: float | Array) -> str:
+        """A named weight."""
         self.weights.append(self.to_tensor(np.asarray(value, np.float32), name))
         return name
 
     def add(self, kind: str, inputs: list[str], **attributes: Any) -> str:
+        """A node with one output."""
         name = f"{kind.lower()}_{len(self.nodes)}"
         self.nodes.append(self.make(kind, inputs, [name], name, **attributes))
         return name
@@ -79,7 +81,7 @@ def efficientnet_lite(state: dict[str, Array], variant: int = 1, gem: float | No
     except ImportError:
         raise MissingExtraError("writing the network of efficientnet-lite1", "offline") from None
     try:
-        graph = _Graph(state)
+        graph = Graph(state)
         x = graph.conv("image", "_conv_stem", "_bn0", 2)
         block = 0
         for blocks, stride in zip(_STAGE_BLOCKS[variant], _STAGE_STRIDES):
@@ -108,7 +110,7 @@ def efficientnet_lite(state: dict[str, Array], variant: int = 1, gem: float | No
     return model
 
 
-def _block(graph: _Graph, x: str, name: str, stride: int) -> str:
+def _block(graph: Graph, x: str, name: str, stride: int) -> str:
     """Inverted bottleneck: expand, depthwise, project; added to its input where shapes agree."""
     before = x
     if f"{name}._expand_conv.weight" in graph.state:
@@ -121,7 +123,7 @@ def _block(graph: _Graph, x: str, name: str, stride: int) -> str:
     return graph.add("Add", [x, before]) if stride == 1 and width_in == project.shape[0] else x
 
 
-def _pool(graph: _Graph, x: str, gem: float | None) -> str:
+def _pool(graph: Graph, x: str, gem: float | None) -> str:
     if gem is None:
         return graph.add("GlobalAveragePool", [x])
     # Radenovic 2019: (mean max(x, eps)^p)^(1/p)
