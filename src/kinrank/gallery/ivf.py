@@ -16,7 +16,7 @@ import numpy as np
 from kinrank.gallery import scan
 from kinrank.types import Array
 
-FLAT_FLOATS = 1 << 26  # up to this many numbers every row is read: a few milliseconds
+FLAT_FLOATS = 1 << 26  # up to this many numbers every row is read; measured: `kinrank bench gallery --full`
 DEPTH = 1024  # the k at which recall is measured
 RECALL = 0.99
 SAMPLE = 64  # vectors that play the query when recall is measured
