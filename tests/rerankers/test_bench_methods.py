@@ -7,7 +7,7 @@ from kinrank.registry import registry
 
 
 def test_kreciprocal_finds_the_published_order() -> None:
-    dense, ours = methods.against_published(size=600, dim=64, count=6, k=300)
+    _dense, ours = methods.against_published(size=600, dim=64, count=6, k=300)
     assert ours["same place in the top 100"] == "100.00 %"
 
 

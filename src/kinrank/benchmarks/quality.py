@@ -24,7 +24,8 @@ from kinrank.evaluation.datasets import open_dataset
 from kinrank.evaluation.datasets.base import Dataset, Judgement
 from kinrank.evaluation.run import evaluate
 from kinrank.registry import registry
-from kinrank.types import unit_rows
+from kinrank.spec import reranker
+from kinrank.types import Candidates, unit_rows
 
 CHAINS = ("adba+aqe", "adbawd+aqewd", "alphadba+alphaqe", "ddba+dqe", "dfs+csa", "gss+csa")
 LOCAL = ("ransac", "spatial", "dsm")  # these look at pictures, not at vectors
@@ -78,7 +79,22 @@ def held_out(dataset: Dataset, every: int) -> Dataset:
     return Dataset(dataset.name, unit_rows(rows[queries[asked]]), gallery, {"all": judgement})
 
 
+def _needs(spec: str) -> str | None:
+    """What a stage says that has no trained model, before a costly stage beside it is fitted."""
+    for name in spec.split("+"):
+        method = reranker(name)
+        try:
+            if not method.needs_fit:
+                method.rerank(Candidates.from_vectors(np.ones(2), np.eye(3, 2) + 1))
+        except KinrankError as error:
+            return str(error)
+    return None
+
+
 def _row(dataset: Dataset, method: str, first: dict[str, Any] | None) -> dict[str, Any]:
+    said = _needs(method)
+    if said is not None:
+        return {"method": method, "said": said}
     try:
         answer = evaluate(dataset, [method], [K]).rows[0].as_json()
     except KinrankError as error:
