@@ -33,7 +33,7 @@ def run(full: bool = False, backbone: str = "efficientnet-lite1") -> list[dict[s
 
     network = open_backbone(backbone)
     with tempfile.TemporaryDirectory() as place:
-        return [_row(name, size, network, Path(place), 15 if full else 5) for name, size in SIZES.items()]
+        return [_row(name, size, network, Path(place), 15 if full else 3) for name, size in SIZES.items()]
 
 
 def _row(name: str, size: tuple[int, int], network: Backbone, place: Path, rounds: int) -> dict[str, Any]:
