@@ -92,10 +92,11 @@ def _picture(path: Path, seed: int) -> None:
 
 
 def _photos(path: Path) -> None:
-    path.mkdir()
     for i in range(6):
-        _picture(path / f"{i}.jpg", i)
-    shutil.copy(path / "3.jpg", path / "holiday.jpg")
+        folder = path / ("boats" if i < 3 else "shoes")
+        folder.mkdir(parents=True, exist_ok=True)
+        _picture(folder / f"{i}.jpg", i)
+    shutil.copy(path / "shoes" / "3.jpg", path / "holiday.jpg")
 
 
 def _gallery(path: Path) -> None:

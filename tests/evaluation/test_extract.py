@@ -9,7 +9,7 @@ from PIL import Image
 from kinrank.errors import InputError
 from kinrank.evaluation import extract
 from kinrank.evaluation.datasets import open_dataset
-from kinrank.evaluation.extract import extract_revisited
+
 from kinrank.features.backbones.base import open_backbone
 from kinrank.features.paper import describe
 from kinrank.features.whitening import learn_pca
@@ -46,7 +46,7 @@ def folder(tmp_path):
 
 def test_queries_are_cropped_and_all_is_in_order(folder):
     backbone = open_backbone(str(folder.parent / "net.onnx"))
-    target = extract_revisited(folder, backbone, size=64)
+    target = extract.extract(folder, backbone, size=64)
     assert target == folder / "net.npz"
     data = np.load(target)
     for i in range(6):
@@ -74,21 +74,21 @@ def test_an_interruption_goes_on_and_another_network_does_not(folder, monkeypatc
 
     monkeypatch.setattr(extract, "describe", counted)
     with pytest.raises(KeyboardInterrupt):
-        extract_revisited(folder, backbone, size=64)
+        extract.extract(folder, backbone, size=64)
     assert not (folder / "net.npz").exists()
     done = len(calls)
-    whole = np.load(extract_revisited(folder, backbone, size=64))
+    whole = np.load(extract.extract(folder, backbone, size=64))
     assert len(calls) - done == 8 - 5
     monkeypatch.undo()
-    again = np.load(extract_revisited(folder, backbone, size=64))
+    again = np.load(extract.extract(folder, backbone, size=64))
     np.testing.assert_array_equal(whole["gallery"], again["gallery"])
 
 
 def test_whitening_is_applied_to_both(folder):
     backbone = open_backbone(str(folder.parent / "net.onnx"))
-    plain = dict(np.load(extract_revisited(folder, backbone, size=64)))
+    plain = dict(np.load(extract.extract(folder, backbone, size=64)))
     whitening = learn_pca(plain["gallery"], dims=4)
-    white = np.load(extract_revisited(folder, backbone, size=64, whitening=whitening))
+    white = np.load(extract.extract(folder, backbone, size=64, whitening=whitening))
     for key in ("queries", "gallery"):
         np.testing.assert_allclose(white[key], whitening.apply(plain[key]), atol=1e-6)
 
@@ -97,6 +97,6 @@ def test_missing_pictures_are_counted(folder):
     backbone = open_backbone(str(folder.parent / "net.onnx"))
     (folder / "jpg" / "im4.jpg").unlink()
     with pytest.raises(InputError, match=r"lacks 1 of 6 pictures, the first being 'im4'"):
-        extract_revisited(folder, backbone)
+        extract.extract(folder, backbone)
     with pytest.raises(InputError, match=r"gnd_<name>\.pkl"):
-        extract_revisited(folder.parent, backbone)
+        extract.extract(folder.parent, backbone)
