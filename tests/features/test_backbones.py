@@ -261,7 +261,9 @@ def test_pooling_refuses_what_it_cannot_read() -> None:
 
 
 def test_a_gallery_reopens_its_backbone_and_refuses_others(tmp_path: Path, make_network: Network) -> None:
-    path = make_network(tmp_path / "m.onnx", shape=("n", 3, 42, 42))
+    folder = tmp_path / "C#1"
+    folder.mkdir()
+    path = make_network(folder / "m.onnx", shape=("n", 3, 42, 42))
     backbone = open_backbone(str(path))
     gallery = Gallery.create("memory:", dim=backbone.dim, backbone=backbone.identity)
     gallery.add(["x"], np.ones((1, backbone.dim)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import struct
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,12 @@ def test_formats(kind: str, make_photo: Callable[..., Image.Image]) -> None:
     assert (read.mode, read.size) == ("RGB", image.size)
     error = np.abs(np.asarray(read, float) - np.asarray(image, float)).mean()
     assert error == 0 if exact else error < 6
+
+
+def test_heic_without_its_plug_in_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(UnreadableImage, match=r"pip install 'kinrank\[heic\]'"):
+        read_image(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(50))
 
 
 def test_cmyk_jpeg() -> None:

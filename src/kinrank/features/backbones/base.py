@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -126,7 +127,7 @@ def open_backbone(name: str, device: str = "auto") -> Backbone:
     """The backbone of that name, or the one in a local ONNX file (`path.onnx`)."""
     from kinrank.registry import load
 
-    name = name.partition("#")[0]
+    name, _ = _parts(name)
     if name.lower().endswith(".onnx"):
         from kinrank.features.backbones.local import LocalOnnx
 
@@ -143,20 +144,22 @@ def open_for(gallery: Any, name: str | None = None, device: str = "auto") -> Bac
             f"the gallery '{gallery.location}' does not know what made its vectors; "
             "cure: name the backbone with --backbone"
         )
-    if (
-        name is None
-        and kept.partition("#")[0].endswith(".onnx")
-        and not os.path.exists(kept.partition("#")[0])
-    ):
+    file, mark = _parts(kept or "")
+    if name is None and file.lower().endswith(".onnx") and not os.path.exists(file):
         raise InputError(
-            f"the network '{kept.partition('#')[0]}' of this gallery is not there any more; "
+            f"the network '{file}' of this gallery is not there any more; "
             "cure: say where it is now with --backbone PATH"
         )
     by_name = name is not None and not name.lower().endswith(".onnx")
-    if by_name and kept is not None and kept.partition("#")[0] != name:
+    if by_name and kept is not None and file != name:
         gallery.require_backbone(name)  # refused now, not after a download
     backbone = open_backbone(name or kept, device)
     # A file that only moved is the same network.
-    same = kept is not None and kept.partition("#")[2] == backbone.fingerprint
-    gallery.require_backbone(kept if same else backbone.identity)
+    gallery.require_backbone(kept if mark == backbone.fingerprint else backbone.identity)
     return backbone
+
+
+def _parts(identity: str) -> tuple[str, str]:
+    """Name and fingerprint of an identity; a mere name has no fingerprint."""
+    match = re.fullmatch(r"(.*)#([0-9a-f]{12})", identity, re.DOTALL)
+    return (match[1], match[2]) if match else (identity, "")
