@@ -206,5 +206,6 @@ def _seconds(work: Callable[..., Any], *arguments: Any) -> float:
 CASES: dict[str, Callable[[bool], Any] | str] = {
     "kreciprocal against the dense form, 10k x 512, 100 queries": against_published,
     "one list, K = 1024, d = 512": on_lists,
+    "diffusion over a large graph": "kinrank.benchmarks.graphs:run",
     "as the gallery grows, d = 128": as_the_gallery_grows,
 }
