@@ -61,9 +61,10 @@ def extract(
     _all_there(folder, [*pictures.queries, *pictures.gallery])
     name = Path(backbone.name).stem + ("" if split == "test" else f".{split}")
     asked = pictures.boxes or [None] * len(pictures.queries)
-    parts = {"gallery": (pictures.gallery, [None] * len(pictures.gallery))}
+    parts: dict[str, tuple[list[Path], list[Box | None]]] = {}
     if pictures.own is None:
-        parts = {"queries": (pictures.queries, asked), **parts}
+        parts["queries"] = pictures.queries, asked
+    parts["gallery"] = pictures.gallery, [None] * len(pictures.gallery)
     partial = {key: folder / f".{name}.{size}.{key}" for key in parts}
     arrays = {
         key: _described(partial[key], files, boxes, backbone, size, progress)

@@ -18,8 +18,10 @@ import numpy as np
 from kinrank.errors import InputError
 from kinrank.evaluation.array_gallery import ArrayGallery
 from kinrank.evaluation.datasets.base import Dataset, Judgement, read_npz, same_width
+from kinrank.evaluation.datasets.revisited import distractors
 from kinrank.types import Array, unit_rows
 
+_OTHER = (".train.npz", ".lw.npz", "distractors.npz")  # what beside features of the test split may lie there
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
@@ -53,8 +55,8 @@ def leave_one_out(name: str, gallery: list[Path], labels: Sequence[Any], **more:
     """Each picture whose label occurs again asks for the others of that label."""
     names = np.asarray(labels)
     rows = _rows_by_label(names)
-    asking = [i for i in range(len(names)) if len(rows[names[i]]) > 1]
-    positives = [np.setdiff1d(rows[names[i]], [i]) for i in asking]
+    asking = [i for i, label in enumerate(names.tolist()) if len(rows[label]) > 1]
+    positives = [same[same != i] for i in asking for same in [rows[names[i].item()]]]
     judgement = Judgement(positives, [_NONE] * len(asking))
     return PictureSet(name, gallery, {"all": judgement}, [], np.array(asking, np.int64), names, **more)
 
@@ -91,7 +93,9 @@ def with_features(pictures: PictureSet, folder: Path) -> Dataset:
         same_width(data["queries"], data["gallery"], path)
         _as_many(len(data["gallery"]), len(pictures.gallery), path)
         _as_many(len(data["queries"]), len(pictures.queries), path)
-        gallery = ArrayGallery(data["gallery"], names=[f"'{path}': gallery"])
+        more = distractors(folder)
+        parts = [data["gallery"]] if more is None else [data["gallery"], more]
+        gallery = ArrayGallery(*parts, names=[f"'{path}': gallery", "distractors"][: len(parts)])
         queries, asking = unit_rows(data["queries"], f"'{path}': queries"), pictures.queries
     boxes = pictures.boxes
     whole = [box for box in boxes if box is not None] if boxes else []
@@ -110,7 +114,7 @@ def with_features(pictures: PictureSet, folder: Path) -> Dataset:
 
 def features_in(folder: Path) -> Path:
     """The one file of test features in a folder."""
-    found = sorted(p for p in folder.glob("*.npz") if not p.name.endswith((".train.npz", ".lw.npz")))
+    found = sorted(p for p in folder.glob("*.npz") if not p.name.endswith(_OTHER))
     if not found:
         raise InputError(f"'{folder}' has no features yet; cure: kinrank index --dataset '{folder}'")
     if len(found) > 1:
@@ -120,7 +124,7 @@ def features_in(folder: Path) -> Path:
 
 
 def read_rows(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
-    """The rows of a text table with a header, by column; a space as the delimiter stands for any white space."""
+    """The rows of a text table with a header, by column; a space stands for any white space."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             lines = [" ".join(line.split()) for line in file] if delimiter == " " else list(file)
