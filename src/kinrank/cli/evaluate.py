@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from kinrank.cli.output import json_option, print_json, table
-
-if TYPE_CHECKING:
-    from kinrank.gallery.gallery import Gallery
 
 
 @click.command("evaluate")
@@ -23,24 +19,17 @@ if TYPE_CHECKING:
     "(none,alphaqe:k=5,alpha=2,csa is three). By default the first round and the default method.",
 )
 @click.option("-k", "--k", "ks", metavar="K[,K...]", default="1024", help="Length of the re-ranked list.")
-@click.option("-g", "--gallery", metavar="GALLERY", help="The vectors of a data set of pictures.")
 @click.option("--save-ranking", type=click.Path(path_type=Path), help="Write full rankings to this .npz.")
 @click.option("--report", type=click.Path(path_type=Path), help="Write a page, plots and pictures here.")
 @json_option
 def command(
-    dataset: Path,
-    methods: str | None,
-    ks: str,
-    gallery: str | None,
-    save_ranking: Path | None,
-    report: Path | None,
-    as_json: bool,
+    dataset: Path, methods: str | None, ks: str, save_ranking: Path | None, report: Path | None, as_json: bool
 ) -> None:
     """Compare methods: mAP, mP@1, 5, 10, latency and memory, a row each, in percent, ms a query and MB.
 
     DATASET is an .npz of labelled vectors, a folder with a revisited ground truth (gnd_<name>.pkl or .json)
-    and features, or a folder of pictures that GALLERY was indexed from. The first row is the measure for the
-    others in the report.
+    and features, or another data set that `kinrank list datasets` names, with features in its folder. The
+    first row is the measure for the others in the report.
     """
     from tqdm import tqdm
 
@@ -52,7 +41,7 @@ def command(
 
     specs = split_methods(methods) if methods is not None else ["none", DEFAULT]
     lengths = _lengths(ks)
-    data = open_dataset(dataset, _opened(gallery))
+    data = open_dataset(dataset)
 
     saved = SavedRankings(save_ranking, len(data.queries), data.size) if save_ranking else nullcontext()
     total = len(data.queries) * len(specs) * len(set(lengths))
@@ -67,14 +56,6 @@ def command(
         click.echo(table(*reports.table(answer)))
         if report is not None:
             click.echo(f"report: {report / 'index.html'}")
-
-
-def _opened(gallery: str | None) -> Gallery | None:
-    if gallery is None:
-        return None
-    from kinrank.gallery.gallery import Gallery
-
-    return Gallery.open(gallery)
 
 
 def _lengths(text: str) -> list[int]:
