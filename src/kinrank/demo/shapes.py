@@ -104,7 +104,7 @@ class Turned:
     def __post_init__(self) -> None:
         r = float(self.radii.max())
         self.half = np.array([r, float(self.heights[-1]), r], np.float32)
-        self.slopes = np.gradient(self.radii, self.heights + np.arange(len(self.heights)) * 1e-6)
+        self.slopes = (np.diff(self.radii) / np.maximum(np.diff(self.heights), 1e-4)).astype(np.float32)
 
     def hit(self, origin: Array, rays: Array) -> Array:
         """The nearest of the cones between two heights, and of the two lids."""
@@ -133,7 +133,8 @@ class Turned:
         x, y, z = points
         top, out = self.half[1], np.hypot(x, z)
         colour = sample(self.label, (np.arctan2(x, z) / np.float32(np.pi) + 1) / 2, (top - y) / (2 * top))
-        normal = np.stack([x, -np.interp(y, self.heights, self.slopes).astype(np.float32) * out, z])
+        cone = np.clip(np.searchsorted(self.heights, y, side="right") - 1, 0, len(self.slopes) - 1)
+        normal = np.stack([x, -self.slopes[cone] * out, z])
         lids = np.flatnonzero(
             (np.abs(y) > top - 2e-4) & (out < np.interp(y, self.heights, self.radii) - 1e-3)
         )
