@@ -10,7 +10,7 @@ import pytest
 
 from kinrank.errors import NotFittedError
 from kinrank.gallery.gallery import Gallery
-from kinrank.rerankers import knn, knn_search, state
+from kinrank.rerankers import knn, knn_search, knn_work, state
 from kinrank.rerankers.knn import KnnGraph, build
 
 FIELDS = ("ids", "neighbours", "similarities", "farthest", "lowest", "cells")
@@ -192,3 +192,30 @@ def test_state_of_another_format_is_not_read(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(state, "FORMAT", 2)
     assert state.load(tmp_path / "x") is None
     assert state.spec_name("adba", k=3) != state.spec_name("adba", k=4)
+
+
+def test_where_nothing_can_be_written_it_stays_in_the_process(
+    memory_gallery: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "g.fit").write_text("a file stands where the folder should be")
+    gallery = with_path(memory_gallery(np.random.default_rng(10).normal(size=(60, 8))), tmp_path / "g")
+    monkeypatch.setattr(knn, "CHUNK", 20)
+    monkeypatch.setattr(knn_work, "IN_MEMORY", 0)
+    assert_equal(KnnGraph.of(gallery, 8), build(memory_gallery(gallery._vectors), 16))
+
+
+def test_vectors_beyond_memory_are_mapped(
+    memory_gallery: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gallery = with_path(memory_gallery(np.random.default_rng(11).normal(size=(60, 8))), tmp_path / "g")
+    expected = build(memory_gallery(gallery._vectors), 16)
+    monkeypatch.setattr(knn_work, "IN_MEMORY", 0)
+    assert_equal(KnnGraph.of(gallery, 8), expected)
+    assert not list((tmp_path / "g.fit" / "one" / "building").iterdir())
+
+
+def test_a_larger_graph_takes_the_place_of_a_smaller(memory_gallery: Any, tmp_path: Path) -> None:
+    gallery = with_path(memory_gallery(np.random.default_rng(12).normal(size=(60, 8))), tmp_path / "g")
+    for k in (8, 20, 8):
+        KnnGraph.of(gallery, k)
+    assert [p.name for p in (tmp_path / "g.fit" / "one").glob("knn-*")] == ["knn-32"]

@@ -80,7 +80,7 @@ class AQEwD(QueryExpansion):
 class AlphaQE(QueryExpansion):
     """Alpha query expansion (Radenovic 2019): a neighbour weighs its similarity to the power alpha."""
 
-    reports_harm = "where a query has fewer than k true matches; with the published k of 50 mP@1 falls by much"
+    reports_harm = "where a query has fewer than k true matches; at the published k of 50 mP@1 falls much"
 
     def __init__(self, k: int = 50, alpha: float = 3.0) -> None:
         super().__init__(k)

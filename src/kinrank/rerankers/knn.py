@@ -18,6 +18,7 @@ made anew, by a rebuild, when the gallery has doubled or halved. N x N is never 
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -245,13 +246,16 @@ def _stored(gallery: GalleryLike, k: int) -> KnnGraph | None:
     kept = _in_memory.get(gallery) if state.fit_folder(gallery, "knn") is None else None
     if kept is not None:
         return kept if kept.k >= k else None
-    while k <= 4096:
+    best: KnnGraph | None = None
+    while k <= 4096 and (best is None or best.revision != gallery.revision):
         found = state.load(state.fit_folder(gallery, f"knn-{k}"))
         if found is not None:
             arrays, meta = found
-            return KnnGraph(**arrays, trained_on=meta["trained_on"], revision=meta["revision"])
+            graph = KnnGraph(**arrays, trained_on=meta["trained_on"], revision=meta["revision"])
+            if best is None or graph.revision == gallery.revision:
+                best = graph
         k *= 2
-    return None
+    return best
 
 
 def _keep(gallery: GalleryLike, graph: KnnGraph) -> None:
@@ -266,6 +270,9 @@ def _keep(gallery: GalleryLike, graph: KnnGraph) -> None:
         trained_on=graph.trained_on,
         revision=graph.revision,
     )
+    for smaller in folder.parent.glob("knn-*"):  # this graph serves in their place
+        if int(smaller.name[4:]) < graph.k:
+            shutil.rmtree(smaller, ignore_errors=True)
 
 
 def _progress(total: int, what: str) -> Any:

@@ -24,13 +24,7 @@ class Work:
         size, dim = len(gallery), gallery.dim
         if size == 0:
             raise InputError("the gallery is empty; cure: add vectors before fitting a method to it")
-        self.mapped = self.folder is not None and size * dim * 4 > IN_MEMORY
-        if self.mapped and self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self.made.append(self.folder / f"vectors-{self.revision}.f32")
-            self.vectors: Array = np.memmap(self.made[0], np.float32, "w+", shape=(size, dim))
-        else:
-            self.vectors = np.empty((size, dim), np.float32)
+        self.vectors = self._room(size, dim)
         names, filled = [], 0
         for ids, block in gallery.blocks():
             if filled + len(ids) > size:
@@ -44,6 +38,17 @@ class Work:
         names_mark = zlib.crc32(np.ascontiguousarray(self.ids).data)
         self.mark = f"{zlib.crc32(self.vectors.data, names_mark):08x}"
         self.resume = resume
+
+    def _room(self, size: int, dim: int) -> Array:
+        """Where the copy goes: memory, or a file when it is large and there is a place for one."""
+        if self.folder is not None and size * dim * 4 > IN_MEMORY:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self.made.append(self.folder / f"vectors-{self.revision}.f32")
+                return np.memmap(self.made[0], np.float32, "w+", shape=(size, dim))
+            except OSError:
+                self.made.clear()
+        return np.empty((size, dim), np.float32)
 
     def check(self, gallery: GalleryLike, whole: bool = True) -> None:
         """Refuse a copy that mixes two revisions."""
@@ -68,19 +73,23 @@ class Work:
     def write(self, name: str, part: Array) -> None:
         """Leave a part for a later run, whole or not at all."""
         file = self._file(name)
-        if file is not None:
+        if file is None:
+            return
+        draft = file.with_suffix(".draft.npy")
+        try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            draft = file.with_suffix(".draft.npy")
             np.save(draft, part, allow_pickle=False)
             draft.replace(file)
-            self.made.append(file)
+        except OSError:  # no place to leave it: an interruption then costs the whole build
+            return
+        self.made.append(file)
 
     def close(self) -> None:
         """Remove the working files: the finished graph takes their place."""
         if self.folder is not None and self.folder.is_dir():
             for file in self.made:
                 file.unlink(missing_ok=True)
-            for old in self.folder.glob("*.npy"):  # parts of builds that were never finished
+            for old in (*self.folder.glob("*.npy"), *self.folder.glob("*.f32")):  # of unfinished builds
                 old.unlink(missing_ok=True)
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +40,26 @@ def spec_name(name: str, **parameters: Any) -> str:
     return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def save(folder: Path, arrays: dict[str, Array], **meta: Any) -> None:
-    """Write arrays and plain values; the manifest comes last, then the former files go."""
-    folder.mkdir(parents=True, exist_ok=True)
+def save(folder: Path, arrays: dict[str, Array], **meta: Any) -> bool:
+    """Write arrays and plain values; the manifest comes last, then the former files go.
+
+    False where nothing can be written (a read-only share, a full disk): the state then lives as long as
+    the process, and the next one computes it again.
+    """
     stamp = f"{os.getpid()}-{os.urandom(3).hex()}"
     files = {key: f"{key}-{stamp}.npy" for key in arrays}
-    for key, array in arrays.items():
-        np.save(folder / files[key], array, allow_pickle=False)
-    draft = folder / f"{_MANIFEST}.{stamp}"
-    draft.write_text(json.dumps({"format": FORMAT, "files": files, "meta": meta}))
-    os.replace(draft, folder / _MANIFEST)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for key, array in arrays.items():
+            np.save(folder / files[key], array, allow_pickle=False)
+        draft = folder / f"{_MANIFEST}.{stamp}"
+        draft.write_text(json.dumps({"format": FORMAT, "files": files, "meta": meta}))
+        os.replace(draft, folder / _MANIFEST)
+    except OSError:
+        for name in files.values():
+            with suppress(OSError):
+                (folder / name).unlink(missing_ok=True)
+        return False
     for old in folder.glob("*.npy"):
         if old.name not in files.values():
             old.unlink(missing_ok=True)
@@ -56,6 +67,7 @@ def save(folder: Path, arrays: dict[str, Array], **meta: Any) -> None:
         for former in folder.parent.parent.iterdir():  # state of a gallery that stood at this path before
             if former != folder.parent:
                 shutil.rmtree(former, ignore_errors=True)
+    return True
 
 
 def load(folder: Path | None) -> tuple[dict[str, Array], dict[str, Any]] | None:
