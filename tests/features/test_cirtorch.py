@@ -219,6 +219,15 @@ def test_code_in_a_checkpoint_is_refused(tmp_path, capsys):
         cirtorch.read(tmp_path / "objects.pth")
 
 
+def test_a_checkpoint_is_a_backbone_by_its_path(tmp_path):
+    net, _ = made("resnet50")
+    checkpoint = save(net, tmp_path / "c.pth", {"architecture": "resnet50", "pooling": "gem"}, legacy=False)
+    one, again = open_backbone(str(checkpoint)), open_backbone(str(checkpoint))
+    assert one.dim == 128 and one.identity == again.identity and (tmp_path / "c.onnx").is_file()
+    with pytest.raises(InputError, match="no checkpoint"):
+        open_backbone(str(tmp_path / "d.pth"))
+
+
 def test_what_is_no_such_network_is_named(tmp_path):
     torch.save({"meta": {}, "state_dict": {"a": torch.ones(2)}}, tmp_path / "c.pth")
     with pytest.raises(InputError, match="cirtorch's layout"):

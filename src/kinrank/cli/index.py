@@ -22,27 +22,38 @@ if TYPE_CHECKING:
 
 @click.command("index")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("-g", "--gallery", "location", required=True, metavar="GALLERY", help="Made when not there.")
+@click.option("-g", "--gallery", "location", metavar="GALLERY", help="Made when not there.")
 @click.option("--backbone", metavar="NAME", help="See `kinrank list backbones`; or a file, path.onnx.")
 @click.option("--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Pictures a commit.")
 @click.option("--prune", is_flag=True, help="Remove pictures whose files have vanished from the folder.")
 @click.option("--local", is_flag=True, help="Local features too, for ransac and spatial (extra 'local').")
+@click.option("--dsm", is_flag=True, help="Regions of the network's maps too, for the method dsm.")
+@click.option("--dataset", is_flag=True, help="FOLDER is a data set: write its features into it instead.")
+@click.option("--split", type=click.Choice(("test", "train")), default="test", help="Of the data set.")
+@click.option("--size", type=click.IntRange(min=32), default=1024, show_default=True, help="Of its pictures.")
+@click.option("--whitening", metavar="FILE", help="An .npz to whiten the data set's features with.")
 @click.option("--max-pixels", type=click.IntRange(min=1), help="Limit against decompression bombs.")
 @json_option
 def command(
     folder: Path,
-    location: str,
+    location: str | None,
     backbone: str | None,
     batch: int,
     prune: bool,
     local: bool,
+    dsm: bool,
+    dataset: bool,
+    split: str,
+    size: int,
+    whitening: str | None,
     max_pixels: int | None,
     as_json: bool,
 ) -> None:
     """Index the pictures of FOLDER: decode, embed, keep.
 
     Run again it goes on where it stopped and takes in what is new or replaced; each picture's id is its path
-    relative to FOLDER.
+    relative to FOLDER. With --dataset no gallery is made: the pictures of a data set are described as the
+    papers do it (1024 pixels, three scales, queries cropped), for `kinrank evaluate FOLDER`.
     """
     from kinrank.features.images import MAX_PIXELS, allow_pixels
 
@@ -52,11 +63,17 @@ def command(
         )
     if max_pixels is not None:
         allow_pixels(max_pixels)
+    if dataset:
+        _dataset(folder, backbone, split, size, whitening, as_json)
+        return
+    if location is None:
+        raise InputError("say which gallery the pictures go into: -g GALLERY")
     with _opened(location, backbone) as (network, gallery):
         try:
             report = _run(folder, gallery, network, batch, prune, max_pixels or MAX_PIXELS)
-            if local:
-                _local_features(report, gallery)
+            for kind, wanted in (("rootsift", local), ("dsm", dsm)):
+                if wanted:
+                    _local_features(report, gallery, kind)
         except KeyboardInterrupt:
             click.echo(
                 f"\nkinrank: interrupted; {len(gallery)} pictures are in the gallery, "
@@ -120,7 +137,28 @@ def _run(
         )
 
 
-def _local_features(report: Report, gallery: Gallery) -> None:
+def _dataset(
+    folder: Path, backbone: str | None, split: str, size: int, whitening: str | None, as_json: bool
+) -> None:
+    from kinrank.evaluation.extract import extract
+    from kinrank.features.backbones import DEFAULT
+    from kinrank.features.backbones.base import open_backbone
+    from kinrank.features.whitening import Whitening
+
+    network = open_backbone(backbone or DEFAULT)
+    white = Whitening.load(whitening) if whitening else None
+    try:
+        target = extract(folder, network, split, size, white, progress=True)
+    except KeyboardInterrupt:
+        click.echo("\nkinrank: interrupted; the same command goes on from there", err=True)
+        sys.exit(130)
+    if as_json:
+        print_json({"features": str(target), "backbone": network.identity})
+    else:
+        click.echo(f"{target}: features of {folder} by {network.name}")
+
+
+def _local_features(report: Report, gallery: Gallery, kind: str) -> None:
     from kinrank.features.images import Failure
     from kinrank.features.local import companion, extract_local
 
@@ -128,7 +166,8 @@ def _local_features(report: Report, gallery: Gallery) -> None:
     files = [
         (key, entry["path"]) for key, entry in zip(ids.tolist(), gallery.metadata(ids)) if "path" in entry
     ]
-    made = extract_local(files, companion(gallery.location), progress=True)
+    settings = {"model": (gallery.backbone or "").rpartition("#")[0]} if kind == "dsm" else {}
+    made = extract_local(files, companion(gallery.location, kind), kind, progress=True, **settings)
     known = {failure.path for failure in report.failed}
     report.failed += [Failure(path, reason) for path, reason in made.unreadable if path not in known]
 

@@ -186,12 +186,12 @@ def words(features: LocalFeatures) -> Array:
 
 
 def dsm_regions(
-    image: Any, model: str = "efficientnet-lite1", size: int = 1024, per_channel: int = 10, count: int = 2048
+    image: Any, model: str = "efficientnet-lite1", size: int = 640, per_channel: int = 10, count: int = 2048
 ) -> LocalFeatures:
     """Regions of a picture (a path, a PIL image or an array) under a backbone, by name or ONNX file.
 
-    The longer side is brought to `size` and to its shares in `SCALES`. The network's maps are its first
-    output of four dimensions, or else what enters its global pooling (reading that takes the package onnx).
+    The longer side is brought to `size` (1024 in the paper) and to its shares in `SCALES`. The network's maps
+    are its first output of four dimensions, or else what enters its global pooling (that takes onnx to read).
     """
     from PIL import Image
 

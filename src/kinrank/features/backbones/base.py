@@ -124,10 +124,14 @@ def pool(output: Array, pooling: str) -> Array:
 
 
 def open_backbone(name: str, device: str = "auto") -> Backbone:
-    """The backbone of that name, or the one in a local ONNX file (`path.onnx`)."""
+    """The backbone of that name, or the one in a local ONNX file (`path.onnx`) or checkpoint (`path.pth`)."""
     from kinrank.registry import load
 
     name, _ = _parts(name)
+    if name.lower().endswith(".pth"):
+        from kinrank.features.backbones.cirtorch import exported
+
+        name = str(exported(name))
     if name.lower().endswith(".onnx"):
         from kinrank.features.backbones.local import LocalOnnx
 

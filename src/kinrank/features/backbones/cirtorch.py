@@ -108,6 +108,17 @@ def export(checkpoint: str | Path, target: str | Path, pooling: str | None = Non
     return target
 
 
+def exported(checkpoint: str | Path) -> Path:
+    """The ONNX file beside a checkpoint; written when it is not there or older."""
+    checkpoint = Path(checkpoint)
+    if not checkpoint.is_file():
+        raise InputError(f"there is no checkpoint '{checkpoint}'")
+    target = checkpoint.with_suffix(".onnx")
+    if not target.exists() or target.stat().st_mtime < checkpoint.stat().st_mtime:
+        export(checkpoint, target)
+    return target
+
+
 def fetched(name: str) -> Path:
     """The ONNX file of a published network, in the cache; made from its checkpoint when it is not there.
 
