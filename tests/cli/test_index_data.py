@@ -1,4 +1,4 @@
-"""`kinrank index` with --dataset, --local and --dsm, and `search --rerank` by geometry, as a user runs them."""
+"""`kinrank index` with --dataset, --local, --dsm, and `search --rerank` by geometry, as a user runs them."""
 
 import json
 import os
@@ -57,12 +57,14 @@ def place(tmp_path_factory):
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, place / "net.onnx")
+    run(
+        "index", place / "photos", "-g", place / "g.kin", "--backbone", place / "net.onnx", "--local", "--dsm"
+    )
     return place
 
 
 def test_local_features_reach_the_search(place):
     gallery = place / "g.kin"
-    run("index", place / "photos", "-g", gallery, "--backbone", place / "net.onnx", "--local", "--dsm")
     for method in ("ransac", "spatial", "dsm", "none+ransac"):
         query = place / "photos/class3/turned.png"
         done = run("search", gallery, query, "--rerank", method, "--top", 2, "--json")
