@@ -7,6 +7,7 @@ keys; a mapping may hold several), shows its progress on stderr, and `full` adds
 REGISTRY: dict[str, str] = {
     "embed": "kinrank.benchmarks.embed:run",
     "gallery": "kinrank.benchmarks.gallery:run",
+    "geometry": "kinrank.benchmarks.geometry:run",
     "graphs": "kinrank.benchmarks.graphs:run",
     "imports": "kinrank.benchmarks.imports:run",
     "million": "kinrank.benchmarks.million:run",
