@@ -107,6 +107,8 @@ def run(folder: Path, step: Step, methods: Sequence[str] | None = None, seed: in
 def _methods(methods: Sequence[str] | None) -> tuple[list[str], list[str]]:
     """What to compare, the first round first; without a choice, what can be built here."""
     if methods is not None:
+        for spec in methods:
+            reranker(spec)  # a wrong one is refused before the work
         return list(dict.fromkeys(["none", *methods])), []
     specs, notes = [], []
     for spec in COMPARED:
