@@ -8,6 +8,8 @@ over its row's largest. final = (1 - mix) * Jaccard distance of V + mix * D.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from kinrank.errors import InputError, SpecError
@@ -16,7 +18,9 @@ from kinrank.rerankers.base import Reranker
 from kinrank.rerankers.encoding import encode, grown, half_of, jaccard, owners, reciprocal
 from kinrank.rerankers.kreciprocal_gallery import Encoding
 from kinrank.rerankers.nearest import first_of
-from kinrank.types import Array, Candidates, GalleryLike
+from kinrank.types import Array, Candidates, GalleryLike, Ranking, stable_order
+
+_BATCH = 128  # queries whose farthest items are sought together
 
 
 class KReciprocal(Reranker):
@@ -48,13 +52,32 @@ class KReciprocal(Reranker):
     def score(self, candidates: Candidates) -> Array:
         """The final distance, negated."""
         if self.encoding is None or self.gallery is None or not candidates.has_vectors:
-            apart, scaled = self._within(candidates.affinity())
-        else:
-            state.require_current(self.gallery, self.encoding.revision, "kreciprocal")
-            self._check_origin(candidates, self.encoding, self.gallery)
-            apart, scaled = self.encoding.distances(candidates, self.k2, self.gallery)
+            return self._final(*self._within(candidates.affinity()))
+        self._check_origin(candidates, self.encoding, self.gallery)
+        (far,) = self.encoding.farthest(candidates.query[None], self.gallery)
+        return self._final(*self.encoding.distances(candidates, self.k2, self.gallery, far))
+
+    def rerank_many(self, lists: Iterable[Candidates]) -> list[Ranking]:
+        """`rerank` for many queries; in a gallery, their farthest items are found in one search."""
+        lists = list(lists)
+        encoding, gallery = self.encoding, self.gallery
+        if encoding is None or gallery is None or not all(c.has_vectors for c in lists) or not lists:
+            return super().rerank_many(lists)
+        for candidates in lists:
+            self._check_origin(candidates, encoding, gallery)
+        answers = []
+        for start in range(0, len(lists), _BATCH):
+            batch = lists[start : start + _BATCH]
+            queries = np.stack([candidates.query for candidates in batch])
+            for candidates, far in zip(batch, encoding.farthest(queries, gallery)):
+                scores = self._final(*encoding.distances(candidates, self.k2, gallery, far))
+                order = stable_order(scores)
+                answers.append(Ranking(candidates.ids[order], scores[order]))
+        return answers
+
+    def _final(self, apart: Array, scaled: Array) -> Array:
         final: Array = -((1 - self.mix) * apart + self.mix * scaled)
-        return final
+        return final.astype(np.float32)
 
     def _within(self, table: Array) -> tuple[Array, Array]:
         """(Jaccard distance (K,), D (K,)) of a list alone."""
@@ -73,6 +96,7 @@ class KReciprocal(Reranker):
         return jaccard(own[columns], described[1:]), scaled
 
     def _check_origin(self, candidates: Candidates, encoding: Encoding, gallery: GalleryLike) -> None:
+        state.require_current(gallery, encoding.revision, "kreciprocal")
         if candidates.vectors.shape[1] != gallery.dim:
             raise InputError(
                 f"the candidates have {candidates.vectors.shape[1]} dimensions, the gallery that kreciprocal "

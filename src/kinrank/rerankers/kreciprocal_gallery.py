@@ -6,6 +6,7 @@ near to those are made again for it, the others are read: O((1 + K) k1^2) a quer
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -56,11 +57,22 @@ class Encoding:
         state.save(folder, arrays, revision=graph.revision)
         return made
 
-    def distances(self, candidates: Candidates, k2: int, gallery: GalleryLike) -> tuple[Array, Array]:
-        """(Jaccard distance (K,), D (K,)) of the candidates to the query, which joins as the last node."""
+    def farthest(self, queries: Array, gallery: GalleryLike) -> Iterator[tuple[Array, Array]]:
+        """(rows, cosines) of the items farthest from each query (Q, d), the farthest first."""
+        ids, cosines = gallery.search_ids(-queries, min(_FARTHEST, len(self.graph)))
+        for row, values in zip(ids, cosines):
+            yield self.graph.rows(row), -values
+
+    def distances(
+        self, candidates: Candidates, k2: int, gallery: GalleryLike, far: tuple[Array, Array]
+    ) -> tuple[Array, Array]:
+        """(Jaccard distance (K,), D (K,)) of the candidates to the query, which joins as the last node.
+
+        `far` is what `farthest` gives for the query.
+        """
         size = len(self.graph)
         rows = self.graph.rows(candidates.ids)
-        joined = Joined(self.graph, self.k1, candidates, rows, gallery)
+        joined = Joined(self.graph, self.k1, candidates, rows, far)
         order = np.concatenate([[size], rows])
         near = joined.lists(order)[:, :k2]
         targets = _marked(size + 1, order, near)
@@ -133,12 +145,13 @@ class Joined:
     """Neighbour lists, each node first in its own, of a gallery that one query has joined."""
 
     def __init__(
-        self, graph: KnnGraph, k1: int, candidates: Candidates, rows: Array, gallery: GalleryLike
+        self, graph: KnnGraph, k1: int, candidates: Candidates, rows: Array, far: tuple[Array, Array]
     ) -> None:
         self.graph, self.candidates, self.rows = graph, candidates, rows
         self.query = len(graph)
         self.near, cosines = graph.top(k1)
-        self.similarities = candidates.vectors @ candidates.query
+        # Not by BLAS: its threads cost more than so small a product, and most of all on a busy machine.
+        self.similarities = np.einsum("kd,d->k", candidates.vectors, candidates.query)
         k = self.near.shape[1]
         self.own = np.full(k + 1, -1, np.int64)
         order = np.argsort(-self.similarities, kind="stable")[:k]
@@ -146,19 +159,18 @@ class Joined:
         # A list is short only when the gallery is: then the query always finds a place in it.
         theirs = self.near[rows]
         worth = np.where(theirs >= 0, cosines[rows], -np.inf)
-        entered = self.similarities > worth[:, -1]
-        place = (worth[entered] >= self.similarities[entered, None]).sum(1)[:, None]
+        # A tie goes to the query: it is the first of all nodes in the published form.
+        entered = self.similarities >= worth[:, -1]
+        place = (worth[entered] > self.similarities[entered, None]).sum(1)[:, None]
         column = np.arange(k)
         shifted = np.take_along_axis(theirs[entered], np.maximum(column - (column > place), 0), 1)
         self.shifted = np.where(column == place, self.query, shifted)
         self.changed = np.full(self.query + 1, -1, np.int64)
         self.changed[rows[entered]] = np.arange(entered.sum())
-        self._note_farthest(gallery)
+        self._note_farthest(*far)
 
-    def _note_farthest(self, gallery: GalleryLike) -> None:
+    def _note_farthest(self, far: Array, values: Array) -> None:
         """The query may be the farthest that an item has, which scales the item's distances."""
-        ids, cosines = gallery.search_ids(-self.candidates.query[None], min(_FARTHEST, len(self.graph)))
-        far, values = self.graph.rows(ids[0]), -cosines[0]
         self.lowest_of_query = min(float(values[0]), 1.0)
         rows, values = np.concatenate([far, self.rows]), np.concatenate([values, self.similarities])
         lower = (rows >= 0) & (values < self.graph.lowest[rows])
