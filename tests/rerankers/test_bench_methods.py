@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kinrank.benchmarks import methods
+from kinrank.benchmarks.page import write
 from kinrank.registry import registry
 
 
@@ -22,3 +25,11 @@ def test_rows_as_the_gallery_grows() -> None:
     rows = methods.as_the_gallery_grows(sizes=(1500,), specs=("alphadba+alphaqe", "kreciprocal"))
     assert [row["N"] for row in rows] == [1500, 1500]
     assert all(row["fit again s"] < row["fit s"] + 0.5 for row in rows)
+
+
+def test_a_page_has_all_tables(tmp_path: Path) -> None:
+    write(tmp_path / "p.md", "Title", "How.", {"a": [{"x": 1}, {"y": 2}], "b": {"c": [{"z": 3}]}})
+    text = (tmp_path / "p.md").read_text()
+    assert text.startswith("# Title")
+    for part in ("## a\n", "| x | y |", "|  | 2 |", "## b\n", "### c\n", "| z |"):
+        assert part in text

@@ -1,10 +1,14 @@
 """The methods' speed and memory: against naive forms, on lists, and as the gallery grows.
 
 Each case is a function of `full` in CASES; what a room measures in a file of its own is named there.
+
+    kinrank bench methods [--full] [--json]
+    python -m kinrank.benchmarks.methods docs/speed.md [--full]
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +20,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from kinrank.benchmarks.page import write
 from kinrank.benchmarks.published import final_distance
 from kinrank.errors import InputError
 from kinrank.evaluation.memory import watched
@@ -209,3 +214,12 @@ CASES: dict[str, Callable[[bool], Any] | str] = {
     "diffusion over a large graph": "kinrank.benchmarks.graphs:run",
     "as the gallery grows, d = 128": as_the_gallery_grows,
 }
+
+if __name__ == "__main__":
+    write(
+        Path(sys.argv[1]),
+        "Speed of the methods",
+        "Written by `python -m kinrank.benchmarks.methods docs/speed.md`; `kinrank bench methods` prints the\n"
+        "same. Milliseconds hold for one machine at one hour; ratios were measured side by side and carry further.",
+        run(full="--full" in sys.argv),
+    )
