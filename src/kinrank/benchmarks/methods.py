@@ -219,7 +219,7 @@ if __name__ == "__main__":
     write(
         Path(sys.argv[1]),
         "Speed of the methods",
-        "Written by `python -m kinrank.benchmarks.methods docs/speed.md`; `kinrank bench methods` prints the\n"
-        "same. Milliseconds hold for one machine at one hour; ratios were measured side by side and carry further.",
+        "Written by `python -m kinrank.benchmarks.methods docs/speed.md`; `kinrank bench methods` prints\n"
+        "the same. Milliseconds hold for one machine at one hour; ratios were measured side by side.",
         run(full="--full" in sys.argv),
     )
