@@ -14,12 +14,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from kinrank.errors import InputError, SpecError
+from kinrank.errors import SpecError
 from kinrank.rerankers import state
 from kinrank.rerankers.augmented import AugmentedGallery
 from kinrank.rerankers.base import Reranker, falling
 from kinrank.rerankers.knn import KnnGraph, rows_of
 from kinrank.rerankers.knn_work import Work
+from kinrank.rerankers.limits import at_least_one, positive
 from kinrank.rerankers.nearest import first_of
 from kinrank.rerankers.separation import multipliers
 from kinrank.types import Array, Candidates, GalleryLike, stable_order
@@ -46,8 +47,7 @@ class DatabaseAugmentation(Reranker):
     strangers: ClassVar[int] = 0  # shared negatives that the method wants to know
 
     def __init__(self, k: int) -> None:
-        if k < 1:
-            raise SpecError(f"k must be at least 1, got {k}")
+        at_least_one(k=k)
         self.k = k
         self.gallery: GalleryLike | None = None
         self.augmented: AugmentedGallery | None = None
@@ -108,11 +108,8 @@ class DatabaseAugmentation(Reranker):
         if self.augmented is None:
             return self._within(candidates.vectors)
         state.require_current(self.gallery, self.augmented.revision, self.name)
-        if candidates.vectors.shape[1] != self.augmented.dim:
-            raise InputError(
-                f"the candidates have {candidates.vectors.shape[1]} dimensions, the gallery that {self.name} "
-                f"was fitted to has {self.augmented.dim}"
-            )
+        unknown = candidates.ids[self.augmented.rows(candidates.ids) < 0]
+        state.require_origin(self.augmented, unknown, candidates.vectors.shape[1], self.name)
         return self.augmented.vectors(candidates.ids)
 
     def _within(self, vectors: Array) -> Array:
@@ -223,10 +220,8 @@ class DDBA(DatabaseAugmentation):
 
     def __init__(self, k: int = 3, negatives: int = 20, c: float = 1.0) -> None:
         super().__init__(k)
-        if negatives < 1:
-            raise SpecError(f"negatives must be at least 1, got {negatives}")
-        if c <= 0:
-            raise SpecError(f"c must be greater than 0, got {c}")
+        at_least_one(negatives=negatives)
+        positive(c=c)
         self.negatives = negatives
         self.c = c
 

@@ -40,14 +40,15 @@ class AugmentedGallery:
     def _sorter(self) -> Array:
         return np.argsort(self._ids, kind="stable")
 
+    def rows(self, ids: Array) -> Array:
+        """Where these ids stand, -1 for one that is not there."""
+        return rows_of(self._ids, self._sorter, ids)
+
     def vectors(self, ids: Sequence[Any] | Array) -> Array:
         """Augmented vectors (n, d) of these ids."""
-        rows = rows_of(self._ids, self._sorter, np.asarray(ids))
+        rows = self.rows(np.asarray(ids))
         if (rows < 0).any():
-            raise InputError(
-                f"id {np.asarray(ids)[rows < 0][0]!s} is not in the gallery that the method was fitted to; "
-                "cure: fit it to the gallery that the candidates come from"
-            )
+            raise InputError(f"the augmented gallery holds no id {np.asarray(ids)[rows < 0][0]!s}")
         return np.asarray(self._vectors[rows])
 
     def blocks(self, size: int = 65536) -> Iterator[tuple[Array, Array]]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kinrank.errors import SpecError
 from kinrank.rerankers.base import Reranker
+from kinrank.rerankers.limits import at_least_one
 from kinrank.types import Array, Candidates
 
 _CLOSE = 1e-3  # relative difference of r_i from rbar at which the iteration has converged
@@ -24,9 +24,7 @@ class CDM(Reranker):
     reports_harm = "wherever the list ends in isolated distractors, which it brings nearer: it is no default"
 
     def __init__(self, k: int = 10, iterations: int = 1) -> None:
-        for name, value in (("k", k), ("iterations", iterations)):
-            if value < 1:
-                raise SpecError(f"{name} must be at least 1, got {value}")
+        at_least_one(k=k, iterations=iterations)
         self.k, self.iterations = k, iterations
 
     def score(self, candidates: Candidates) -> Array:

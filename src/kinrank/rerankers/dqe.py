@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kinrank.errors import SpecError
 from kinrank.rerankers.expansion import QueryExpansion
+from kinrank.rerankers.limits import at_least_one, positive
 from kinrank.rerankers.separation import normal
 from kinrank.types import Array, Candidates
 
@@ -22,10 +22,8 @@ class DQE(QueryExpansion):
 
     def __init__(self, k: int = 5, negatives: int = 200, c: float = 1.0) -> None:
         super().__init__(k)
-        if negatives < 1:
-            raise SpecError(f"negatives must be at least 1, got {negatives}")
-        if c <= 0:
-            raise SpecError(f"c must be greater than 0, got {c}")
+        at_least_one(negatives=negatives)
+        positive(c=c)
         self.negatives = negatives
         self.c = c
 

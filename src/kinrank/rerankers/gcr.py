@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kinrank.errors import SpecError
 from kinrank.rerankers.base import Reranker
+from kinrank.rerankers.limits import at_least_one, positive
 from kinrank.rerankers.nearest import first_of
 from kinrank.types import Array, Candidates
 
@@ -21,11 +21,8 @@ class GCR(Reranker):
     reports_harm = "where classes have fewer than k images: rounds of smoothing merge them with others"
 
     def __init__(self, k: int = 15, beta: float = 0.2, rounds: int = 3) -> None:
-        for name, value in (("k", k), ("rounds", rounds)):
-            if value < 1:
-                raise SpecError(f"{name} must be at least 1, got {value}")
-        if beta <= 0:
-            raise SpecError(f"beta must be greater than 0, got {beta}")
+        at_least_one(k=k, rounds=rounds)
+        positive(beta=beta)
         self.k, self.beta, self.rounds = k, beta, rounds
 
     def score(self, candidates: Candidates) -> Array:

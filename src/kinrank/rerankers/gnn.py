@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kinrank.errors import SpecError
 from kinrank.rerankers.base import Reranker
+from kinrank.rerankers.limits import at_least_one, share
 from kinrank.rerankers.nearest import first_of
 from kinrank.types import Array, Candidates
 
@@ -22,11 +22,8 @@ class GNN(Reranker):
     reports_harm = "where a query has fewer than k2 true matches, and on classes much smaller than k1"
 
     def __init__(self, k1: int = 26, k2: int = 7, mix: float = 0.3) -> None:
-        for name, value in (("k1", k1), ("k2", k2)):
-            if value < 1:
-                raise SpecError(f"{name} must be at least 1, got {value}")
-        if not 0 <= mix <= 1:
-            raise SpecError(f"mix must be from 0 to 1, got {mix}")
+        at_least_one(k1=k1, k2=k2)
+        share(mix=mix)
         self.k1, self.k2, self.mix = k1, k2, mix
 
     def score(self, candidates: Candidates) -> Array:

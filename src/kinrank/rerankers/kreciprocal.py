@@ -12,11 +12,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from kinrank.errors import InputError, SpecError
 from kinrank.rerankers import state
 from kinrank.rerankers.base import Reranker
 from kinrank.rerankers.encoding import encode, grown, half_of, jaccard, owners, reciprocal
 from kinrank.rerankers.kreciprocal_gallery import Encoding
+from kinrank.rerankers.limits import at_least_one, share
 from kinrank.rerankers.nearest import first_of
 from kinrank.types import Array, Candidates, GalleryLike, Ranking, stable_order
 
@@ -34,11 +34,8 @@ class KReciprocal(Reranker):
     reports_harm = "where a query has one true match or few, and below rank 1 on small classes"
 
     def __init__(self, k1: int = 20, k2: int = 6, mix: float = 0.3) -> None:
-        for name, value in (("k1", k1), ("k2", k2)):
-            if value < 1:
-                raise SpecError(f"{name} must be at least 1, got {value}")
-        if not 0 <= mix <= 1:
-            raise SpecError(f"mix must be from 0 to 1, got {mix}")
+        at_least_one(k1=k1, k2=k2)
+        share(mix=mix)
         self.k1, self.k2, self.mix = k1, k2, mix
         self.gallery: GalleryLike | None = None
         self.encoding: Encoding | None = None
@@ -97,14 +94,5 @@ class KReciprocal(Reranker):
 
     def _check_origin(self, candidates: Candidates, encoding: Encoding, gallery: GalleryLike) -> None:
         state.require_current(gallery, encoding.revision, "kreciprocal")
-        if candidates.vectors.shape[1] != gallery.dim:
-            raise InputError(
-                f"the candidates have {candidates.vectors.shape[1]} dimensions, the gallery that kreciprocal "
-                f"was fitted to has {gallery.dim}"
-            )
-        unknown = encoding.graph.rows(candidates.ids) < 0
-        if unknown.any():
-            raise InputError(
-                f"id {candidates.ids[unknown][0]!s} is not in the gallery that kreciprocal was fitted to; "
-                "cure: fit it to the gallery that the candidates come from"
-            )
+        unknown = candidates.ids[encoding.graph.rows(candidates.ids) < 0]
+        state.require_origin(gallery, unknown, candidates.vectors.shape[1], "kreciprocal")

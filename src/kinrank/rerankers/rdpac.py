@@ -17,6 +17,7 @@ import numpy as np
 
 from kinrank.errors import SpecError
 from kinrank.rerankers.base import Reranker, below
+from kinrank.rerankers.limits import at_least_one
 from kinrank.rerankers.nearest import first_of
 from kinrank.types import Array, Candidates
 
@@ -36,9 +37,7 @@ class RDPAC(Reranker):
         alpha: float = 0.95,
         rounds: int = 15,
     ) -> None:
-        for name, value in (("m", m), ("k", k), ("rounds", rounds)):
-            if value < 1:
-                raise SpecError(f"{name} must be at least 1, got {value}")
+        at_least_one(m=m, k=k, rounds=rounds)
         for name, share in (("p1", p1), ("p2", p2), ("alpha", alpha)):
             if not 0 < share < 1:
                 raise SpecError(f"{name} must lie between 0 and 1, got {share}")

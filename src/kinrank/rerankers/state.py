@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kinrank.errors import NotFittedError
+from kinrank.errors import InputError, NotFittedError
 from kinrank.types import Array, GalleryLike
 
 FORMAT = 1  # of the files; state of another format is built again
@@ -93,4 +93,17 @@ def require_current(gallery: GalleryLike | None, revision: int, method: str) -> 
         raise NotFittedError(
             f"{method} was fitted at revision {revision} of the gallery, which is now at "
             f"{gallery.revision}; cure: fit(gallery) again (it takes in only what changed)"
+        )
+
+
+def require_origin(gallery: GalleryLike, unknown: Array, dim: int, method: str) -> None:
+    """Refuse candidates of another width, or ids `unknown` to the gallery that the method was fitted to."""
+    if dim != gallery.dim:
+        raise InputError(
+            f"the candidates have {dim} dimensions, the gallery that {method} was fitted to has {gallery.dim}"
+        )
+    if len(unknown):
+        raise InputError(
+            f"id {unknown[0]!s} is not in the gallery that {method} was fitted to; "
+            "cure: fit it to the gallery that the candidates come from"
         )

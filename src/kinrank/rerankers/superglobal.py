@@ -11,6 +11,7 @@ import numpy as np
 
 from kinrank.errors import SpecError
 from kinrank.rerankers.base import Reranker, below
+from kinrank.rerankers.limits import at_least_one
 from kinrank.rerankers.nearest import first_of
 from kinrank.types import Array, Candidates, stable_order
 
@@ -21,9 +22,7 @@ class SuperGlobal(Reranker):
     reports_harm = "where a query has fewer than ten true matches: the pooled best then holds strangers"
 
     def __init__(self, m: int = 400, k: int = 9, beta: float = 0.15, best: int = 10) -> None:
-        for name, value in (("m", m), ("k", k), ("best", best)):
-            if value < 1:
-                raise SpecError(f"{name} must be at least 1, got {value}")
+        at_least_one(m=m, k=k, best=best)
         if beta < 0:
             raise SpecError(f"beta must not be negative, got {beta}")
         self.m, self.k, self.beta, self.best = m, k, beta, best

@@ -12,6 +12,7 @@ import numpy as np
 
 from kinrank.errors import SpecError
 from kinrank.rerankers.base import Reranker
+from kinrank.rerankers.limits import at_least_one, positive
 from kinrank.rerankers.manifold import mutual_graph
 from kinrank.rerankers.nearest import first_of
 from kinrank.types import Array, Candidates
@@ -28,10 +29,8 @@ class VisualRank(Reranker):
     def __init__(self, damping: float = 0.85, gamma: float = 6.0, k: int = 20) -> None:
         if not 0 <= damping < 1:
             raise SpecError(f"damping must be at least 0 and less than 1, got {damping}")
-        if gamma <= 0:
-            raise SpecError(f"gamma must be greater than 0, got {gamma}")
-        if k < 1:
-            raise SpecError(f"k must be at least 1, got {k}")
+        positive(gamma=gamma)
+        at_least_one(k=k)
         self.damping, self.gamma, self.k = damping, gamma, k
 
     def score(self, candidates: Candidates) -> Array:
