@@ -217,6 +217,33 @@ def test_features_of_matlab_and_in_pairs(miniature: Path, tmp_path: Path) -> Non
         np.testing.assert_allclose(found.ap["medium"], expected.ap["medium"])
 
 
+def test_local_features_beside_the_data(miniature: Path, tmp_path: Path) -> None:
+    pytest.importorskip("cv2", reason="local features need the extra 'local'")
+    from kinrank.features.local import LocalStore, extractor
+
+    folder = tmp_path / paper.OXFORD
+    (folder / "jpg").mkdir(parents=True)
+    gnd = pickle.loads((miniature / paper.OXFORD / "gnd_roxford5k.pkl").read_bytes())
+    gnd["gnd"] = [query | {"bbx": [40.0, 40.0, 240.0, 240.0]} for query in gnd["gnd"]]
+    (folder / "gnd_roxford5k.pkl").write_bytes(pickle.dumps(gnd))
+    rng = np.random.default_rng(5)
+    blind = {"queries": rng.normal(size=(4, 8)), "gallery": rng.normal(size=(90, 8))}  # vectors say nothing
+    np.savez(folder / "gl18-tl-resnet101-gem-w.npz", **blind)
+    extract, found = extractor("rootsift"), {}
+    for group in range(4):
+        small = Image.fromarray(rng.integers(0, 255, (40, 40), dtype=np.uint8))
+        texture = small.resize((400, 400), Image.Resampling.BICUBIC)
+        texture.crop((20, 20, 300, 300)).save(folder / "jpg" / f"roxford5k_q{group}.jpg")
+        for i in range(12):
+            view = texture.crop((5 * i, 3 * i, 5 * i + 300, 3 * i + 300))
+            found[f"roxford5k_{12 * group + i}.jpg"] = extract(np.asarray(view.convert("RGB")))
+    LocalStore.create(folder / "x.kin.local", {"kind": "rootsift"}).add(found)
+    runner, column = Runner(tmp_path), (paper.OXFORD, paper.PLAIN, "hard")
+    before, after = (runner.measure(spec, column, 1024) for spec in ("none", "ransac"))
+    assert before is not None and after is not None, runner.result.failed
+    assert np.nanmean(after.ap["hard"]) > max(0.9, np.nanmean(before.ap["hard"]) + 0.05)
+
+
 def test_published_figures_that_the_readme_of_the_authors_states() -> None:
     # https://github.com/MCC-WH/CSA, test log: ROxf and RPar, Medium and Hard.
     csa = next(line for line in paper.COMPARISON if line.label == "CSA")

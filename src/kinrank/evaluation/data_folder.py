@@ -14,6 +14,7 @@ from kinrank.evaluation.datasets.revisited import assemble, ground_truths, map_a
 from kinrank.evaluation.feature_files import READERS, read_arrays
 from kinrank.types import Array
 
+_LOCAL = {"ransac": ".local", "spatial": ".local", "dsm": ".dsm"}  # as `kinrank index` names the folders
 _QUERIES = ("queries", "query", "Q", "qvecs", "q")
 _GALLERY = ("gallery", "db", "X", "vecs", "database", "x")
 
@@ -38,6 +39,13 @@ class DataFolder:
         """The folder of a trained model; None when there is none of this role."""
         folder = self.root / "models" / role
         return folder if (folder / "config.json").is_file() else None
+
+    def with_local(self, spec: str, data: str) -> str:
+        """A geometric method with the local features that lie beside the data set."""
+        suffix = _LOCAL.get(spec)
+        places = [*(self.root / data).glob(f"*{suffix}"), *self.root.glob(f"{data}*{suffix}")]
+        found = sorted(place for place in places if place.is_dir()) if suffix else []
+        return f"{spec}:features='{found[0]}'" if found else spec
 
     def models(self, method: str) -> dict[str, dict[str, Any]]:
         """Every model of a method in the folder: path -> config."""

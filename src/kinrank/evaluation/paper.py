@@ -106,7 +106,7 @@ class Line:
     """A row of a table: what the paper calls it, the method that gives it here, what was published."""
 
     label: str
-    spec: str  # {csa}, {augmented}, {lattqe}, {gss}, {crl}, {ssr}: the model found for that role
+    spec: str  # {csa}, {augmented}, {lattqe}, ...: the method with the model found for that role
     published: dict[Column, float] = field(default_factory=dict)
     source: str = "paper"
     features: str = MAIN
@@ -142,7 +142,7 @@ COMPARISON = (
     Line("ADBAwD + AQEwD", "adbawd+aqewd"),
     Line("DDBA + DQE", "ddba+dqe"),
     Line("αDBA + αQE", "alphadba+alphaqe"),
-    Line("LAttDBA + LAttQE", "lattdba+{lattqe}"),
+    Line("LAttDBA + LAttQE", "{lattdba}+{lattqe}"),
     Line("DSM", "dsm", _map(67.1, 43.7, 80.5, 61.1)),
     Line("RANSAC", "ransac"),
     Line("spatial coding", "spatial"),

@@ -18,9 +18,15 @@ from kinrank.evaluation.protocol import KAPPAS
 from kinrank.evaluation.run import DEFAULT_K, FirstBlock, Row, evaluate, first_round
 from kinrank.registry import registry
 
-_ROLES = {"{csa}": "csa", "{augmented}": "csa-augmented", "{lattqe}": "lattqe", "{gss}": "gss"} | {
-    "{crl}": "crl",
-    "{ssr}": "ssr",
+# mark -> (method, folder of its model, whether it must have one)
+_ROLES = {
+    "{csa}": ("csa", "csa", False),
+    "{augmented}": ("csa", "csa-augmented", True),
+    "{lattqe}": ("lattqe", "lattqe", False),
+    "{lattdba}": ("lattdba", "lattqe", False),
+    "{gss}": ("gss", "gss", False),
+    "{crl}": ("crl", "crl", False),
+    "{ssr}": ("ssr", "ssr", False),
 }
 
 
@@ -106,6 +112,7 @@ class Runner:
     def measure(self, spec: str, column: Column, k: int, kind: str = paper.MAIN) -> Row | None:
         """A method on a data set; None, with the reason kept, where it cannot run."""
         data, more, _ = column
+        spec = self.folder.with_local(spec, data)
         key = (spec, data, more, k, kind)
         if key not in self._rows:
             dataset = self.folder.dataset(data, more, kind)
@@ -128,10 +135,11 @@ class Runner:
         for mark, role in _ROLES.items():
             if mark not in text:
                 continue
-            method, folder = role.partition("-")[0], self.folder.model(role)
-            if folder is None and role not in registry("models"):
-                self.folder.lacks(paper.model_file(role))
-            if folder is None and role != method:
+            method, name, required = role
+            folder = self.folder.model(name)
+            if folder is None and not _learns_by_itself(method) and name not in registry("models"):
+                self.folder.lacks(paper.model_file(name))
+            if folder is None and required:
                 return None
             text = text.replace(mark, method if folder is None else f"{method}:model='{folder}'")
         return text
@@ -239,6 +247,11 @@ class Runner:
                     break
             cells[f"ms{more}"], cells[f"GB{more}"] = milliseconds, gigabytes
         return Filled(line.label, spec or line.spec, DEFAULT_K, cells)
+
+
+def _learns_by_itself(method: str) -> bool:
+    """GSS learns on the gallery that it is fitted to; the others come with a model."""
+    return method == "gss"
 
 
 def _mean(row: Row | None, setting: str) -> float | None:
