@@ -22,6 +22,7 @@ METHODS = {
     "dfs": lambda **more: DFS(iterations=150, tolerance=1e-7, **more),
     "diffusion": lambda **more: Diffusion(iterations=150, tolerance=1e-7, n=10_000, **more),
     "fsr": lambda **more: FSR(r=10_000, **more),
+    "fsr as published": lambda **more: FSR(r=10_000, sharp=0, **more),
 }
 
 
