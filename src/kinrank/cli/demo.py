@@ -99,5 +99,5 @@ def _steps(demo: Demo) -> str:
     p50 = 1e3 * sorted(demo.compared.seconds)[len(demo.compared.seconds) // 2]
     size = demo.evaluation.dataset.size + 1
     parts.append(f"a search of all {size} with their vectors {demo.search_ms:.2f} ms")
-    parts.append(f"re-ranking them by {demo.compared.method} {p50:.2f} ms")
+    parts.append(f"re-ranking the first {demo.compared.k} by {demo.compared.method} {p50:.2f} ms")
     return "; ".join(parts)

@@ -20,6 +20,7 @@ from kinrank.types import Candidates
 
 BACKBONE = "efficientnet-lite1"
 COMPARED = ("none", DEFAULT, "affinity", "aqe", "alphaqe:k=5", "kreciprocal")
+K = 200  # the first of each answer are re-ranked
 Step = Callable[[str, str], Any]  # (what, unit) -> a progress bar with reset(total), update(n), close()
 
 
@@ -96,7 +97,7 @@ def run(folder: Path, step: Step, methods: Sequence[str] | None = None, seed: in
     dataset = _dataset(folder)
     with _Timed("evaluate", seconds), _bar(step, "re-ranking", "list") as bar:
         bar.reset(len(dataset.queries) * len(specs))
-        evaluation = evaluate(dataset, specs, tick=bar.update)
+        evaluation = evaluate(dataset, specs, (K,), tick=bar.update)
     counts["evaluate"] = len(dataset.queries)
     compared = _best(evaluation)
     notes += harm(evaluation)
