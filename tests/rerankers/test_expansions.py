@@ -12,7 +12,7 @@ from sklearn.svm import LinearSVC
 
 from kinrank.errors import InputError, NotFittedError, SpecError
 from kinrank.gallery.gallery import Gallery
-from kinrank.rerankers import augmentation
+from kinrank.rerankers import augmentation, knn_work
 from kinrank.rerankers.augmentation import DatabaseAugmentation
 from kinrank.rerankers.separation import multipliers, normal
 from kinrank.spec import reranker
@@ -154,6 +154,7 @@ def test_an_update_equals_a_rebuild(
     change(gallery, rng)
     with pytest.raises(NotFittedError, match="fit"):
         first.rerank(gallery.search(np.ones(24), k=10))
+    monkeypatch.setattr(knn_work, "IN_MEMORY", 0)  # large tables go to files
     counted: list[int] = []
     combined = DatabaseAugmentation._combined
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from kinrank.benchmarks.published import final_distance
 from kinrank.errors import NotFittedError, SpecError
+from kinrank.gallery.gallery import Gallery
 from kinrank.spec import reranker
 from kinrank.types import Candidates
 
@@ -73,6 +75,24 @@ def test_kreciprocal_refuses_a_gallery_that_changed(memory_gallery: Any, cluster
     candidates = gallery.search(vectors[0], k=20)
     again = method.fit(gallery).rerank(candidates)
     assert again.ids.tolist() == rebuilt.rerank(candidates).ids.tolist()
+
+
+def test_the_encoding_of_a_gallery_is_stored_and_kept_in_step(tmp_path: Path, clusters: Any) -> None:
+    vectors, _ = clusters(classes=20, size=20, seed=13)
+    with Gallery.create(tmp_path / "g.kin", dim=24) as gallery:
+        gallery.add(np.arange(400), vectors)
+        reranker("kreciprocal").fit(gallery)
+    with Gallery.open(tmp_path / "g.kin") as gallery:
+        assert list((tmp_path / "g.kin.fit").glob("*/kreciprocal-*/manifest.json"))
+        gallery.remove([3, 4, 5])
+        gallery.add([900, 17], vectors[[3, 4]])
+        updated = reranker("kreciprocal").fit(gallery).encoding
+        fresh = Gallery.create("memory:", dim=24)
+        for ids, rows in gallery.blocks():
+            fresh.add(ids, rows)
+        rebuilt = reranker("kreciprocal").fit(fresh).encoding
+        for name in ("starts", "columns", "values"):
+            np.testing.assert_array_equal(getattr(updated, name), getattr(rebuilt, name))
 
 
 def test_gnn_is_the_dense_form(some_list: Candidates) -> None:

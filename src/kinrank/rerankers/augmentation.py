@@ -142,17 +142,22 @@ class DatabaseAugmentation(Reranker):
         work = Work(gallery, resume=False)
         if work.revision != graph.revision:
             work.check(gallery, whole=False)
-        stale, moved = np.ones(len(graph), bool), np.empty(work.vectors.shape, np.float32)
+        stale, moved = np.ones(len(graph), bool), work.room(self.name, *work.vectors.shape)
         if old is not None and old.revision <= graph.revision and old.vectors.shape[1] == gallery.dim:
             added, _ = gallery.changes_since(old.revision)
             before = rows_of(old.ids, np.argsort(old.ids, kind="stable"), graph.ids)
             stale = _stale(old, graph, near, before, np.isin(graph.ids, added))
             if not np.array_equal(strangers, old.strangers) or np.isin(strangers, added).any():
                 stale[:] = True
-            moved[~stale] = old.vectors[before[~stale]]
-        rows = np.flatnonzero(stale)
+            taken = np.flatnonzero(~stale)
+            for start in range(0, len(taken), 65536):
+                some = taken[start : start + 65536]
+                moved[some] = old.vectors[before[some]]
         far = work.vectors[graph.rows(strangers)] if len(strangers) else work.vectors[:0]
-        moved[rows] = self._combined(work.vectors, rows, near[rows], cosines[rows], far)
+        rows = np.flatnonzero(stale)
+        for start in range(0, len(rows), 65536):
+            some = rows[start : start + 65536]
+            moved[some] = self._combined(work.vectors, some, near[some], cosines[some], far)
         work.close()
         return Fitted(graph.ids, np.array(near), moved, strangers, graph.revision)
 

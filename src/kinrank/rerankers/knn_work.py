@@ -12,6 +12,7 @@ from kinrank.rerankers import state
 from kinrank.types import Array, GalleryLike
 
 IN_MEMORY = 1 << 30  # bytes of vectors that may be copied into memory; beyond, they are mapped from disk
+_BLOCK = 1 << 23  # numbers read at once
 
 
 class Work:
@@ -24,9 +25,9 @@ class Work:
         size, dim = len(gallery), gallery.dim
         if size == 0:
             raise InputError("the gallery is empty; cure: add vectors before fitting a method to it")
-        self.vectors = self._room(size, dim)
+        self.vectors = self.room("vectors", size, dim)
         names, filled = [], 0
-        for ids, block in gallery.blocks():
+        for ids, block in gallery.blocks(max(1, _BLOCK // dim)):
             if filled + len(ids) > size:
                 break
             self.vectors[filled : filled + len(ids)] = block
@@ -39,15 +40,20 @@ class Work:
         self.mark = f"{zlib.crc32(self.vectors.data, names_mark):08x}"
         self.resume = resume
 
-    def _room(self, size: int, dim: int) -> Array:
-        """Where the copy goes: memory, or a file when it is large and there is a place for one."""
+    def room(self, name: str, size: int, dim: int) -> Array:
+        """A table (size, dim) in memory, or in a file when it is large and there is a place for one.
+
+        `close` removes the file's name; the table lives on as long as anybody holds it.
+        """
         if self.folder is not None and size * dim * 4 > IN_MEMORY:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                self.made.append(self.folder / f"vectors-{self.revision}.f32")
-                return np.memmap(self.made[0], np.float32, "w+", shape=(size, dim))
+                file = self.folder / f"{name}-{self.revision}.f32"
+                table = np.memmap(file, np.float32, "w+", shape=(size, dim))
+                self.made.append(file)
+                return table
             except OSError:
-                self.made.clear()
+                pass  # no place for a file: memory has to do
         return np.empty((size, dim), np.float32)
 
     def check(self, gallery: GalleryLike, whole: bool = True) -> None:
