@@ -26,6 +26,7 @@ TAIL_BYTES = 1 << 24  # newest vectors that a search reads from the database rat
 WAIT_BYTES = 1 << 28  # with more of them a search waits for another process that is writing the files
 APPEND_BYTES = 1 << 26  # after so many added bytes a writer brings the files up for its readers
 MANY = 20_000  # hits from which all ids are read at once
+KEPT_TEXTS = 1 << 18  # so many ids that are text are kept in memory for searching
 
 T = TypeVar("T")
 
@@ -41,6 +42,7 @@ class EmbeddedStore:
         self._writer = Lock(self._derived.folder / "writer.lock")
         self._view: View | None = None
         self._names: tuple[int, Array, Array] | None = None  # of a revision: row numbers, ids
+        self._looked_up, self._looked_at = 0, -1  # ids looked up one by one, at which revision
         self._added = 0  # bytes since the files were brought up
         self._guard = RLock()
 
@@ -223,7 +225,11 @@ class EmbeddedStore:
             self._derived.complete(wait=behind > WAIT_BYTES)
 
     def _names_of(self, rows: Array, now: Commit) -> Array:
-        if rows.size > MANY or (self._names is not None and self._names[0] == now.revision):
+        at_hand = self._names is not None and self._names[0] == now.revision
+        self._looked_up = rows.size + (self._looked_up if self._looked_at == now.revision else 0)
+        self._looked_at = now.revision
+        # Once looking ids up one by one has cost as much as reading all of them, all are read.
+        if at_hand or rows.size > MANY or (2 * self._looked_up > now.size and self._small_names(now)):
             known, names = self._all_names(now)
             places = np.minimum(np.searchsorted(known, rows), len(known) - 1)
             if not np.array_equal(known[places], rows):
@@ -234,6 +240,10 @@ class EmbeddedStore:
         if len(keys) < len(set(numbers)) or (rows.ndim == 1 and len(keys) < len(numbers)):
             raise DamagedFilesError
         return self._array([keys[row] for row in numbers]).reshape(rows.shape)
+
+    def _small_names(self, now: Commit) -> bool:
+        """Whether all ids may be kept in memory: 8 bytes each for numbers, the longest's room for text."""
+        return self.kind == "int" or now.size <= KEPT_TEXTS
 
     def prepare(self) -> None:
         """Bring the derived files up to the last commit."""
