@@ -17,9 +17,18 @@ from kinrank.evaluation.run import Evaluation
 
 SHOWN = 3  # queries that gained most, and as many that lost most
 
+ROWS = "Above the first round, below re-ranked; query gold, right green, wrong red, junk grey."
+_CAPTIONS = {
+    "map": "Mean average precision.",
+    "latency": "Milliseconds that re-ranking one list takes.",
+    "gains": "What each query gained or lost against the first row.",
+    "gained": f"The queries that gained most. {ROWS}",
+    "lost": f"The queries that lost most. {ROWS}",
+}
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em;color:#222}
 table{border-collapse:collapse}td,th{padding:.25em .7em;border-bottom:1px solid #ddd;text-align:right}
-td:first-child,th:first-child{text-align:left}img{max-width:100%}code{background:#f3f3f3}"""
+td:first-child,th:first-child{text-align:left}img{max-width:100%}
+figure{margin:1.5em 0}figcaption{color:#555}code{background:#f3f3f3}"""
 
 
 def write(evaluation: Evaluation, folder: Path) -> list[Path]:
@@ -43,7 +52,7 @@ def write(evaluation: Evaluation, folder: Path) -> list[Path]:
     written += sheets
     header, cells = table(evaluation)
     body = [html_table(header, cells), *(f"<p>{html.escape(note)}</p>" for note in notes)]
-    body += [f'<p><img src="{html.escape(p.name)}" alt="{html.escape(p.stem)}"></p>' for p in written[1:]]
+    body += [picture(path, _CAPTIONS.get(path.stem.partition("_")[0], "")) for path in written[1:]]
     written.append(page(folder / "index.html", f"{evaluation.dataset.name}: methods side by side", body))
     return written
 
@@ -73,6 +82,12 @@ def html_table(header: Sequence[Any], cells: Sequence[Sequence[Any]]) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(str(v))}</{tag}>" for v in values) + "</tr>"
 
     return "<table>" + line(header, "th") + "".join(line(row, "td") for row in cells) + "</table>"
+
+
+def picture(path: Path, caption: str = "") -> str:
+    """An image that lies beside the page."""
+    name, says = html.escape(path.name), html.escape(caption)
+    return f'<figure><img src="{name}" alt="{says or name}"><figcaption>{says}</figcaption></figure>'
 
 
 def page(path: Path, title: str, body: Sequence[str]) -> Path:

@@ -12,7 +12,7 @@ from kinrank.errors import MissingExtraError
 from kinrank.evaluation import paper
 from kinrank.evaluation.pictures import contact_sheet, gains
 from kinrank.evaluation.plots import lines
-from kinrank.evaluation.report import SHOWN, html_table, page
+from kinrank.evaluation.report import ROWS, SHOWN, html_table, page, picture
 from kinrank.evaluation.reproduce import Cell, Filled, Reproduction, Runner
 from kinrank.evaluation.run import DEFAULT_K, Evaluation
 
@@ -66,21 +66,16 @@ def write(runner: Runner, folder: Path) -> Path:
     for name, rows in result.tables.items():
         body.append(html_table(*rows_of(name, rows)))
         try:
-            body += [_image(path) for path in _plots(name, rows, folder)]
+            body += [picture(path) for path in _plots(name, rows, folder)]
         except MissingExtraError as error:
             body.append(f"<p>No plots: {html.escape(str(error))}.</p>")
     if "figures" in result.tables:
-        body += [_image(path) for path in _pictures(runner, folder)]
+        body += [picture(path, caption) for path, caption in _pictures(runner, folder)]
     if result.failed:
         body.append(html_table(["could not run", "why"], list(result.failed.items())))
     if result.folder.missing:
         body.append(html_table(*missing_of(result)))
     return page(folder / "index.html", "CSA: measured beside published", body)
-
-
-def _image(path: Path) -> str:
-    name = html.escape(path.name)
-    return f'<p><img src="{name}" alt="{html.escape(path.stem)}"></p>'
 
 
 def _plots(name: str, rows: Sequence[Filled], folder: Path) -> list[Path]:
@@ -113,7 +108,7 @@ def _named(name: str) -> Any:
     return lambda row: [("", row.cells[name])] if name in row.cells else []
 
 
-def _pictures(runner: Runner, folder: Path) -> list[Path]:
+def _pictures(runner: Runner, folder: Path) -> list[tuple[Path, str]]:
     """The first ten before and after, for the queries that gained most and that lost most."""
     written = []
     for data in paper.DATASETS:
@@ -128,6 +123,8 @@ def _pictures(runner: Runner, folder: Path) -> list[Path]:
         for what, queries in (("gained", order[:SHOWN]), ("lost", order[::-1][:SHOWN])):
             sheet = contact_sheet(Evaluation(dataset, [before, after]), after, before, queries)
             if sheet is not None:
-                written.append(folder / f"{data}_{what}.png")
-                sheet.save(written[-1])
+                path = folder / f"{data}_{what}.png"
+                sheet.save(path)
+                caption = f"{paper.DATASETS[data]}: the queries that {what} most by {after.method}. {ROWS}"
+                written.append((path, caption))
     return written
