@@ -39,6 +39,7 @@ class Data:
     noise: tuple[float, float] = (0.0, 0.0)  # Gaussian noise, its length relative to the vector's
     worlds: float = 0.0  # share of the batches that come from synthetic worlds
     world: dict[str, Any] = field(default_factory=dict)  # settings of the worlds
+    disturb: bool = False  # galleries drawn from the sets and changed, in place of their plain lists
     held_out: float = 0.1  # share of the classes that are kept for validation
 
 
@@ -50,7 +51,7 @@ class Loss:
     temperature: float = 2.0
     weight_mse: float = 0.2  # the paper's lambda
     with_query: bool = False  # the contrastive sums include the query itself, as in the released code
-    reconstruction: str = "mean_squared"  # or "squared" (its sum), "normalised" (the released code's)
+    reconstruction: str = "squared"  # or "mean_squared", or "normalised" (the released code)
     weight_bce: float = 0.0
     margin: float = 0.1  # distance that negatives must keep (lattqe)
 
