@@ -234,7 +234,7 @@ def test_small_galleries(size: int, clusters: Any, memory_gallery: Any) -> None:
 def test_errors_say_what(clusters: Any, memory_gallery: Any) -> None:
     vectors, _ = world(clusters)
     fitted = GSS(steps=0).fit(memory_gallery(vectors))
-    with pytest.raises(InputError, match=r"has 9 dimensions, the gallery .* has 16"):
+    with pytest.raises(InputError, match=r"have 9 dimensions, the gallery .* has 16"):
         fitted.rerank(Candidates.from_vectors(vectors[0, :9], vectors[:, :9]))
     with pytest.raises(InputError, match="id 900 is not in the gallery"):
         fitted.rerank(Candidates.from_vectors(vectors[0], vectors[:1], [900]))

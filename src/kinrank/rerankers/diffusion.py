@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from kinrank.errors import SpecError
 from kinrank.rerankers import state
 from kinrank.rerankers.base import Reranker
 from kinrank.rerankers.columns import Columns
+from kinrank.rerankers.limits import at_least_one
 from kinrank.rerankers.manifold import GalleryMatrix, check_diffusion, list_matrix, seeds, solve
 from kinrank.types import Array, Candidates, GalleryLike
 
@@ -51,8 +51,7 @@ class Diffusion(Reranker):
         tolerance: float = 1e-6,
     ) -> None:
         check_diffusion(k, kq, alpha, gamma, iterations)
-        if n < 1:
-            raise SpecError(f"n must be at least 1, got {n}")
+        at_least_one(n=n)
         self.k, self.kq, self.n, self.alpha, self.gamma = k, kq, n, alpha, gamma
         self.iterations, self.tolerance = iterations, tolerance
         self.nodes: GalleryMatrix | None = None

@@ -21,6 +21,7 @@ from kinrank.errors import SpecError
 from kinrank.rerankers import state
 from kinrank.rerankers.base import Reranker
 from kinrank.rerankers.knn import rows_of
+from kinrank.rerankers.limits import at_least_one
 from kinrank.rerankers.local_flow import gathered
 from kinrank.rerankers.manifold import GalleryMatrix, check_diffusion, list_matrix, seeds
 from kinrank.types import Array, Candidates, GalleryLike
@@ -61,8 +62,7 @@ class FSR(Reranker):
         gamma: float = 3.0,
     ) -> None:
         check_diffusion(k, kq, alpha, gamma, 1)
-        if r < 1:
-            raise SpecError(f"r must be at least 1, got {r}")
+        at_least_one(r=r)
         if not 0 <= sharp <= 10:
             raise SpecError(f"sharp must be from 0 to 10 steps, got {sharp}")
         self.k, self.kq, self.r, self.alpha, self.gamma = k, kq, r, alpha, gamma

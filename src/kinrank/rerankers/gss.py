@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kinrank.errors import InputError, NotFittedError, SpecError
+from kinrank.errors import NotFittedError, SpecError
 from kinrank.rerankers import gss_network as network
 from kinrank.rerankers import state
 from kinrank.rerankers.base import Reranker
 from kinrank.rerankers.gss_state import Embedded
 from kinrank.rerankers.knn import KnnGraph
+from kinrank.rerankers.limits import at_least_one, positive
 from kinrank.types import Array, Candidates, GalleryLike
 
 if TYPE_CHECKING:
@@ -56,15 +57,14 @@ class GSS(Reranker):
         batch: int = 2048,
         seed: int = 0,
     ) -> None:
-        if k < 1 or steps < 0 or batch < 2 * GROUP:
-            raise SpecError(
-                f"k must be at least 1, steps at least 0 and batch at least {2 * GROUP}, "
-                f"got {k}, {steps} and {batch}"
-            )
+        at_least_one(k=k)
+        positive(rate=rate)
+        if steps < 0:
+            raise SpecError(f"steps must not be negative, got {steps}")
+        if batch < 2 * GROUP:
+            raise SpecError(f"batch must be at least {2 * GROUP}, got {batch}")
         if not 0 < percentile < 100:
             raise SpecError(f"percentile must be between 0 and 100, got {percentile}")
-        if rate <= 0:
-            raise SpecError(f"rate must be greater than 0, got {rate}")
         self.k, self.steps, self.rate, self.decay = k, steps, rate, decay
         self.percentile, self.batch, self.seed = percentile, batch, seed
         self.gallery: GalleryLike | None = None
@@ -87,12 +87,8 @@ class GSS(Reranker):
         if self.embedded is None or self.gallery is None:
             raise NotFittedError("gss learns from a gallery first; cure: fit(gallery) before rerank")
         state.require_current(self.gallery, self.embedded.revision, "gss")
-        if len(candidates.query) != self.gallery.dim:
-            raise InputError(
-                f"the query has {len(candidates.query)} dimensions, the gallery that gss was fitted to has "
-                f"{self.gallery.dim}"
-            )
         rows = self.embedded.rows(candidates.ids)
+        state.require_origin(self.gallery, candidates.ids[rows < 0], len(candidates.query), "gss")
         return self.embedded.of(rows) @ self._query(self.embedded, candidates, rows)
 
     def _current(

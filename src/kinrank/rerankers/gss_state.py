@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kinrank.errors import InputError
 from kinrank.rerankers import gss_network as network
 from kinrank.rerankers import state
 from kinrank.rerankers.knn import KnnGraph, rows_of
@@ -44,14 +43,8 @@ class Embedded:
         return np.argsort(self.ids, kind="stable")
 
     def rows(self, ids: Array) -> Array:
-        """Rows of these ids; an unknown one is refused."""
-        rows = rows_of(self.ids, self._sorter, ids)
-        if (rows < 0).any():
-            raise InputError(
-                f"id {ids[rows < 0][0]!s} is not in the gallery that gss was fitted to; "
-                "cure: fit it to the gallery that the candidates come from"
-            )
-        return rows
+        """Rows of these ids, -1 for an unknown one."""
+        return rows_of(self.ids, self._sorter, ids)
 
     def of(self, rows: Array) -> Array:
         """Embeddings (n, d)."""

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kinrank.errors import InputError, SpecError
+from kinrank.errors import SpecError
 from kinrank.rerankers import state
 from kinrank.rerankers.knn import KnnGraph, rows_of
+from kinrank.rerankers.limits import at_least_one, positive
 from kinrank.types import Array, Candidates, GalleryLike
 
 if TYPE_CHECKING:
@@ -23,15 +24,12 @@ if TYPE_CHECKING:
 
 def check_diffusion(k: int, kq: int, alpha: float, gamma: float, iterations: int) -> None:
     """Refuse parameters with which the system has no meaning or no solution."""
-    for name, value in (("k", k), ("kq", kq), ("iterations", iterations)):
-        if value < 1:
-            raise SpecError(f"{name} must be at least 1, got {value}")
+    at_least_one(k=k, kq=kq, iterations=iterations)
+    positive(gamma=gamma)
     if not 0 <= alpha < 1:  # also refuses NaN
         raise SpecError(
             f"alpha must be at least 0 and less than 1 (at 1 the system is singular), got {alpha}"
         )
-    if gamma <= 0:
-        raise SpecError(f"gamma must be greater than 0, got {gamma}")
 
 
 def powered(similarities: Array, gamma: float) -> Array:
@@ -178,11 +176,12 @@ class GalleryMatrix:
 
     def rows(self, candidates: Candidates, method: str) -> Array:
         """The rows (K,) of the candidates; refuses a gallery that has changed and ids that it has not."""
-        state.require_current(self.gallery, self.graph.revision, method)
+        self.require_current(method)
         rows = self.graph.rows(candidates.ids)
-        if (rows < 0).any():
-            raise InputError(
-                f"id {candidates.ids[rows < 0][0]!s} is not in the gallery that {method} was fitted to; "
-                "cure: fit it to the gallery that the candidates come from"
-            )
+        dim = len(candidates.query) if candidates.has_vectors else self.gallery.dim
+        state.require_origin(self.gallery, candidates.ids[rows < 0], dim, method)
         return rows
+
+    def require_current(self, method: str) -> None:
+        """Refuse to rank once the gallery has changed."""
+        state.require_current(self.gallery, self.graph.revision, method)
