@@ -159,3 +159,16 @@ def test_rerank_refuses_in_a_line(kin: Any, tmp_path: Path, arrays: dict[str, An
 def test_rerank_without_a_file(kin: Any, tmp_path: Path) -> None:
     code, _, err = kin("rerank", tmp_path / "nothing.npz", "--rerank", "none")
     assert code == 2 and "there is no file" in err
+
+
+def test_rerank_fits_what_works_on_a_gallery(kin: Any, tmp_path: Path, clusters: Any) -> None:
+    """GSS learns on the vectors that all queries share; lists of their own are no gallery."""
+    vectors, _ = clusters(6, 8, 12, 0.5, 2)
+    ids = np.array([f"p{i}" for i in range(len(vectors) - 2)])
+    np.savez(tmp_path / "shared.npz", queries=vectors[:2], vectors=vectors[2:], ids=ids)
+    code, out, err = kin("rerank", tmp_path / "shared.npz", "--rerank", "gss", "-k", 20, "--json")
+    assert code == 0, err
+    assert all(sorted(r["ids"]) == sorted(ids.tolist()) for r in json.loads(out)["rankings"])
+    np.savez(tmp_path / "own.npz", queries=vectors[:2], vectors=vectors[2:22].reshape(2, 10, 12))
+    code, _, err = kin("rerank", tmp_path / "own.npz", "--rerank", "gss")
+    assert code == 2 and "needs a whole gallery; cure: give vectors (N, d)" in err
