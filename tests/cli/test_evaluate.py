@@ -171,4 +171,4 @@ def test_rerank_fits_what_works_on_a_gallery(kin: Any, tmp_path: Path, clusters:
     assert all(sorted(r["ids"]) == sorted(ids.tolist()) for r in json.loads(out)["rankings"])
     np.savez(tmp_path / "own.npz", queries=vectors[:2], vectors=vectors[2:22].reshape(2, 10, 12))
     code, _, err = kin("rerank", tmp_path / "own.npz", "--rerank", "gss")
-    assert code == 2 and "needs a whole gallery; cure: give vectors (N, d)" in err
+    assert code == 2 and "works on a whole gallery; cure: give vectors (N, d)" in err
