@@ -110,6 +110,21 @@ def test_cells_find_most_neighbours(
     assert np.mean(shared) / 10 > 0.95
 
 
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["grocery_mbv2", "omniglot_effl0"])
+def test_cells_find_most_neighbours_of_real_features(
+    memory_gallery: Any, shared_data: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight of some fifty cells; a large gallery has more, finer cells, and searches 24."""
+    gallery = memory_gallery(np.load(shared_data / f"{name}.npz")["vectors"][::2])
+    exact = build(gallery, 20)
+    monkeypatch.setattr(knn_search, "EXACT_LIMIT", 100)
+    monkeypatch.setattr(knn_search, "PROBES", 8)
+    rough = build(gallery, 20)
+    shared = [len(np.intersect1d(a, b)) for a, b in zip(exact.neighbours, rough.neighbours)]
+    assert np.mean(shared) / 20 > 0.85
+
+
 def with_path(gallery: Any, path: Path) -> Any:
     gallery.path = path
     return gallery

@@ -54,10 +54,19 @@ def _imported(place: str) -> Callable[[bool], Any]:
     return found
 
 
-def clustered(size: int, dim: int, per_class: int, noise: float, seed: int = SEED) -> Array:
-    """Unit vectors (size, dim) in classes of `per_class` around random centres, class after class."""
+def clustered(
+    size: int, dim: int, per_class: int, noise: float, seed: int = SEED, per_region: int = 1
+) -> Array:
+    """Unit vectors (size, dim) in classes of `per_class` around random centres, class after class.
+
+    Centres of `per_region` classes lie around one of their own, as pictures of a kind do.
+    """
     rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(-(-size // per_class), dim)).astype(np.float32)
+    count = -(-size // per_class)
+    centres = rng.normal(size=(count, dim)).astype(np.float32)
+    if per_region > 1:
+        regions = rng.normal(size=(-(-count // per_region), dim)).astype(np.float32)
+        centres += regions[np.arange(count) // per_region]
     rows = np.empty((size, dim), np.float32)
     for start in range(0, size, 65536):
         some = np.arange(start, min(start + 65536, size))
@@ -150,7 +159,7 @@ def as_the_gallery_grows(
     for size in sizes or ((10_000, 100_000, 1_000_000) if full else (10_000,)):
         with tempfile.TemporaryDirectory() as folder:
             gallery = Gallery.create(Path(folder) / "g.kin", dim=128)
-            vectors = clustered(size, 128, 50, noise=1.0)
+            vectors = clustered(size, 128, 50, noise=1.0, per_region=100)
             for start in range(0, size, 65536):
                 gallery.add(np.arange(start, min(start + 65536, size)), vectors[start : start + 65536])
             del vectors

@@ -13,7 +13,9 @@ Up to `EXACT_LIMIT` items the lists are exact. Beyond, items are parted into cel
 is compared with the items of the `PROBES` cells nearest to its own (`graph.centroids` says where the
 cells lie). An update after adds and removes gives, entry for entry, what a rebuild with the same
 cells gives: similarities are summed in one fixed order and ties fall to the earlier row. Cells are
-made anew, by a rebuild, when the gallery has doubled or halved. N x N is never held.
+made anew, by a rebuild, when the gallery has doubled or halved. N x N is never held. Cells find most
+neighbours of image features, which lie in regions; vectors without any such structure (many independent
+random directions) lose most of them: more `PROBES` help there.
 """
 
 from __future__ import annotations
