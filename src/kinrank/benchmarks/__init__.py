@@ -5,6 +5,7 @@ keys; a mapping may hold several), shows its progress on stderr, and `full` adds
 """
 
 REGISTRY: dict[str, str] = {
+    "csa": "kinrank.benchmarks.csa:run",
     "embed": "kinrank.benchmarks.embed:run",
     "gallery": "kinrank.benchmarks.gallery:run",
     "geometry": "kinrank.benchmarks.geometry:run",

@@ -15,6 +15,7 @@ from kinrank.errors import InputError
 from kinrank.training.batch import ListBatch, Source
 from kinrank.training.checkpoint import seed_of
 from kinrank.training.config import Data, Recipe, needs_vectors
+from kinrank.training.disturbed import DisturbedSets
 from kinrank.training.lists import Labelled, ListSet, digest, log_uniform, prepare, read_labelled
 from kinrank.training.metrics import generator_on
 from kinrank.types import Array
@@ -54,37 +55,28 @@ class SyntheticWorlds:
         worlds: int = 12,
         items: tuple[int, int] = (300, 2400),
         batches: int = 4,
-        with_vectors: bool = False,
     ) -> None:
         self.k, self.seed, self.nodes = k, seed, nodes
         self.worlds, self.items, self.batches = worlds, items, batches
-        self.with_vectors = with_vectors
         self._made: tuple[Any, Any] = (None, None)
 
     def sample(
         self, batch_size: int, generator: torch.Generator, device: torch.device, number: int = 0
     ) -> ListBatch:
         """Lists of one length, drawn from the worlds of this batch's number."""
-        from kinrank.training.worlds import Dice, make_worlds, pick_queries, ranked
+        from kinrank.training.worlds import LENGTHS, Dice, lists_of, make_worlds, pick_queries
 
         group = number // self.batches
         if self._made[0] != group:
             random = generator_on(device, seed_of(self.seed, group))
             items = log_uniform((max(self.items[0], self.k[0] + 2), self.items[1]), random)
             self._made = group, make_worlds(self.worlds, items, Dice(random))
-        world = self._made[1]
-        k = min(log_uniform(self.k, generator), world.vectors.shape[1] - 2)
+        world, dice = self._made[1], Dice(generator)
+        longest = min(self.k[1], world.vectors.shape[1] - 2)
+        k = dice.pick([k for k in LENGTHS if self.k[0] <= k <= longest] or [longest])
         lists = max(self.worlds, self.nodes // k if self.nodes else batch_size)
-        queries = pick_queries(world.labels, lists // self.worlds, Dice(generator))
-        index, relevant = ranked(world.vectors, world.labels, queries, k)
-        rows = torch.cat([queries[..., None], index], dim=2).flatten(1)[..., None]  # (W, Q (1 + K), 1)
-        wide = world.vectors.shape[-1]
-        vectors = world.vectors.gather(1, rows.expand(-1, -1, wide)).view(-1, k + 1, wide).to(device)
-        similarities = vectors @ vectors.transpose(1, 2)
-        mask = torch.ones_like(similarities[:, 0], dtype=torch.bool)
-        return ListBatch(
-            similarities, relevant.flatten(0, 1).to(device), mask, vectors if self.with_vectors else None
-        )
+        queries = pick_queries(world.labels, lists // self.worlds, dice)
+        return lists_of(world.vectors, world.labels, queries, k)
 
 
 @dataclass(frozen=True)
@@ -124,17 +116,23 @@ def gather(
     lists = 0
     for data in train_sets:
         rest = _part(data, held, inside=False)
-        made = ListSet(_prepared(rest, recipe.data, folder, quiet), recipe.data, None, data.name, vectors)
-        sources.append(made)
-        lists += len(made)
+        if not recipe.data.disturb:
+            made = ListSet(_prepared(rest, recipe.data, folder, quiet), recipe.data, None, data.name, vectors)
+            sources.append(made)
+            lists += len(made)
         if held:
             queries = np.flatnonzero([_key(label) in held for label in data.labels])
             judges[f"{data.name} (held-out classes)"] = _judge(data, recipe, folder, queries, quiet, vectors)
     for data in valid_sets:
         judges[data.name] = _judge(data, recipe, folder, None, quiet, vectors)
     shares = [(1 - recipe.data.worlds) * len(s) / lists for s in sources if isinstance(s, ListSet)]
+    if train_sets and recipe.data.disturb:
+        rests = [_part(data, held, inside=False) for data in train_sets]
+        nodes = recipe.data.world.get("nodes")
+        sources.append(DisturbedSets(rests, recipe.data.k, f"disturbed {recipe.seed}", nodes))
+        shares.append(1 - recipe.data.worlds)
     if recipe.data.worlds:
-        world = recipe.data.world | {"with_vectors": vectors}
+        world = recipe.data.world
         sources.append(SyntheticWorlds(recipe.data.k, f"worlds {recipe.seed}", **world))
         shares.append(recipe.data.worlds)
         # Each validation batch has worlds of its own: as few batches would otherwise show few worlds.

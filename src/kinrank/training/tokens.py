@@ -26,7 +26,7 @@ class ListTokens(NamedTuple):
 
     tokens: Tensor  # (B, n, ANCHORS + SCALARS)
     first: Tensor  # (B, n) first-round scores, standardised over the candidates; 0 for the query
-    index: Tensor  # (B, n, T) neighbours of each node
+    nodes: Tensor  # (B, n, T) neighbours of each node
     pairs: Tensor  # (B, n, T, PAIRS)
     valid: Tensor  # (B, n, T) False where a short list has no such neighbour
 

@@ -27,9 +27,9 @@ class LocalAttention(nn.Module):
 
     def forward(self, x: Tensor, lists: ListTokens) -> Tensor:
         """x (B, n, width) -> (B, n, width)."""
-        batch, n, t = lists.index.shape
+        batch, n, t = lists.nodes.shape
         offset = torch.arange(batch, device=x.device)[:, None, None] * n
-        rows = (lists.index + offset).flatten()
+        rows = (lists.nodes + offset).flatten()
         held = self.key_value(x).flatten(0, 1).index_select(0, rows).view(batch, n, t, 2, self.heads, -1)
         query = self.query(x).view(batch, n, 1, self.heads, -1)
         logits = (query * held[:, :, :, 0]).sum(-1) * (self.inner // self.heads) ** -0.5
@@ -95,10 +95,11 @@ class UniversalCSA(nn.Module):
             Block(width, heads, local_heads, local_width, reach) for _ in range(layers)
         )
         self.norm = nn.LayerNorm(width)
-        self.head = nn.Sequential(nn.Linear(3 * width, width), nn.GELU(), nn.Linear(width, 1))
+        last = nn.Linear(width, 1)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+        self.head = nn.Sequential(nn.Linear(3 * width, width), nn.GELU(), last)
         self.residual = nn.Parameter(torch.ones(1))
-        nn.init.zeros_(self.head[2].weight)
-        nn.init.zeros_(self.head[2].bias)
 
     def forward(self, similarities: Tensor) -> Tensor:
         """Scores (B, K) in the order of the candidates."""

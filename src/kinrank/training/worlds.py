@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kinrank.training.batch import ListBatch
+
 TARGETS = (0.04, 0.97)  # first-round mAP
 BISECTIONS = 7
 PROBES = 48  # queries that measure a world's difficulty
@@ -45,6 +47,10 @@ class Dice:
     def chance(self, share: float, *shape: int) -> Tensor:
         """1.0 with this probability, else 0.0."""
         return (self.uniform(*shape) < share).float()
+
+    def flip(self, share: float) -> bool:
+        """True with this probability."""
+        return bool(self.uniform(1).item() < share)
 
     def pick(self, choices: Sequence[Any]) -> Any:
         """One of these."""
@@ -251,42 +257,21 @@ def ranked(vectors: Tensor, labels: Tensor, queries: Tensor, k: int) -> tuple[Te
 def first_round(vectors: Tensor, labels: Tensor, queries: Tensor) -> Tensor:
     """Mean average precision of the first round of each world (W,)."""
     _, relevant = ranked(vectors, labels, queries, vectors.shape[1] - 1)
-    return average_precision(relevant.float()).mean(1)
-
-
-def average_precision(relevant: Tensor) -> Tensor:
-    """AP of ranked relevance (..., K) over the positives that the list holds; 0 where it holds none."""
     place = torch.arange(1, relevant.shape[-1] + 1, device=relevant.device)
-    precision = relevant.cumsum(-1) / place
-    return (precision * relevant).sum(-1) / relevant.sum(-1).clamp(min=1)
+    precision = relevant.cumsum(-1) / place * relevant
+    return (precision.sum(-1) / relevant.sum(-1).clamp(min=1)).mean(1)
 
 
-# A few sizes, evenly on a logarithmic scale: a GPU's allocator and kernels like shapes that come back.
+# A few lengths, evenly on a logarithmic scale: a GPU's allocator and kernels like shapes that come back.
 LENGTHS = (24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-ITEMS = (320, 512, 768, 1024, 1536, 2048, 2560)
 
 
-@dataclass
-class WorldLists:
-    """An endless source of training lists; K changes from batch to batch, their number with it."""
-
-    dice: Dice
-    nodes: int = 32768  # lists a batch x candidates a list, about
-    longest: int = 1024
-    worlds: int = 16  # made at once; each serves several batches
-
-    def batches(self) -> list[tuple[Tensor, Tensor]]:
-        """Eight batches of (similarities (B, 1 + K, 1 + K), relevant (B, K)) from one draw of worlds."""
-        world = make_worlds(self.worlds, self.dice.pick(ITEMS), self.dice)
-        return [self.batch(world) for _ in range(8)]
-
-    def batch(self, world: Worlds) -> tuple[Tensor, Tensor]:
-        """Lists of one length from all the worlds."""
-        k = self.dice.pick([k for k in LENGTHS if k <= min(self.longest, world.vectors.shape[1] - 2)])
-        each = max(1, min(self.nodes // k // self.worlds, 64))
-        queries = pick_queries(world.labels, each, self.dice)
-        index, relevant = ranked(world.vectors, world.labels, queries, k)
-        wide = world.vectors.shape[-1]
-        nodes = torch.cat([queries[..., None], index], 2).flatten(1)
-        rows = world.vectors.gather(1, nodes[..., None].expand(-1, -1, wide)).view(-1, k + 1, wide)
-        return rows @ rows.transpose(1, 2), relevant.flatten(0, 1)
+def lists_of(vectors: Tensor, labels: Tensor, queries: Tensor, k: int) -> ListBatch:
+    """The lists of queries (W, Q) of galleries (W, N, D), k candidates each, all in one batch."""
+    index, relevant = ranked(vectors, labels, queries, k)
+    wide = vectors.shape[-1]
+    nodes = torch.cat([queries[..., None], index], 2).flatten(1)
+    rows = vectors.gather(1, nodes[..., None].expand(-1, -1, wide)).view(-1, k + 1, wide)
+    similarities = rows @ rows.transpose(1, 2)
+    mask = torch.ones_like(similarities[:, 0], dtype=torch.bool)
+    return ListBatch(similarities, relevant.flatten(0, 1), mask, rows)
