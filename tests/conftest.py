@@ -120,3 +120,28 @@ def clustered(
 def clusters() -> Any:
     """`clusters(classes, size, dim, noise, seed)` makes (vectors, labels) with structure."""
     return clustered
+
+
+def _conv_network(path: Path, width: int = 16, kernel: int = 5, stride: int = 1) -> Path:
+    import onnx.helper as make
+    from onnx import numpy_helper, save
+
+    weights = np.random.default_rng(0).normal(size=(width, 3, kernel, kernel)).astype(np.float32)
+    nodes = [
+        make.make_node("Conv", ["image", "w"], ["c"], strides=[stride, stride]),
+        make.make_node("Relu", ["c"], ["r"]),
+        make.make_node("GlobalAveragePool", ["r"], ["g"]),
+        make.make_node("Flatten", ["g"], ["features"]),
+    ]
+    taken = make.make_tensor_value_info("image", 1, ["n", 3, "h", "w"])
+    given = make.make_tensor_value_info("features", 1, ["n", width])
+    graph = make.make_graph(nodes, "net", [taken], [given], [numpy_helper.from_array(weights, "w")])
+    save(make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def conv_network() -> Any:
+    """`conv_network(path, width, kernel, stride)` writes random filters, a ReLU and a mean."""
+    pytest.importorskip("onnx", reason="needs the extra 'offline'")
+    return _conv_network

@@ -13,11 +13,9 @@ from kinrank.features.backbones.base import open_backbone
 from kinrank.features.paper import describe
 from kinrank.features.whitening import learn_pca
 
-onnx = pytest.importorskip("onnx", reason="needs the extra 'offline'")
-
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, conv_network):
     """Six pictures and two queries in the layout of the revisited sets, and a network of one convolution."""
     rng = np.random.default_rng(0)
     (tmp_path / "set" / "jpg").mkdir(parents=True)
@@ -27,19 +25,7 @@ def folder(tmp_path):
     gnd = [{"easy": [0], "hard": [1], "junk": [], "bbx": [10.2, 20.0, 90.7, 80.0]}] * 2
     truth = {"imlist": [f"im{i}" for i in range(6)], "qimlist": ["im0", "im3"], "gnd": gnd}
     (tmp_path / "set" / "gnd_toy.json").write_text(json.dumps(truth))
-    make, value = onnx.helper.make_node, onnx.helper.make_tensor_value_info
-    weights = onnx.numpy_helper.from_array(rng.normal(size=(16, 3, 5, 5)).astype(np.float32), "w")
-    nodes = [make("Conv", ["image", "w"], ["c"]), make("Relu", ["c"], ["r"])]
-    nodes += [make("GlobalAveragePool", ["r"], ["g"]), make("Flatten", ["g"], ["features"])]
-    graph = onnx.helper.make_graph(
-        nodes,
-        "net",
-        [value("image", 1, ["n", 3, "h", "w"])],
-        [value("features", 1, ["n", 16])],
-        [weights],
-    )
-    network = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(network, tmp_path / "net.onnx")
+    conv_network(tmp_path / "net.onnx")
     return tmp_path / "set"
 
 

@@ -192,26 +192,10 @@ def test_ilias(ilias):
 
 
 @pytest.fixture
-def network(tmp_path_factory):
-    onnx = pytest.importorskip("onnx", reason="needs the extra 'offline'")
+def network(tmp_path_factory, conv_network):
     from kinrank.features.backbones.base import open_backbone
 
-    make, value = onnx.helper.make_node, onnx.helper.make_tensor_value_info
-    weights = np.random.default_rng(0).normal(size=(12, 3, 5, 5)).astype(np.float32)
-    nodes = [make("Conv", ["image", "w"], ["c"]), make("Relu", ["c"], ["r"])]
-    nodes += [make("GlobalAveragePool", ["r"], ["g"]), make("Flatten", ["g"], ["features"])]
-    graph = onnx.helper.make_graph(
-        nodes,
-        "net",
-        [value("image", 1, ["n", 3, "h", "w"])],
-        [value("features", 1, ["n", 12])],
-        [onnx.numpy_helper.from_array(weights, "w")],
-    )
-    path = tmp_path_factory.mktemp("network") / "net.onnx"
-    onnx.save(
-        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path
-    )
-    return open_backbone(str(path))
+    return open_backbone(str(conv_network(tmp_path_factory.mktemp("network") / "net.onnx", 12)))
 
 
 def test_queries_against_a_gallery_from_pictures_to_figures(ilias, network):

@@ -83,28 +83,13 @@ def test_a_scene_finds_itself_among_others():
     assert np.diag(table).min() > 1.5 * table[~np.eye(4, dtype=bool)].max()
 
 
-def test_the_network_of_the_core_gives_maps(tmp_path):
-    """A small network written as ONNX, with pooled output: its maps are what enters the pooling."""
-    onnx = pytest.importorskip("onnx", reason="needs the extra 'offline'")
+def test_the_network_of_the_core_gives_maps(tmp_path, conv_network):
+    """A network with pooled output: its maps are what enters the pooling."""
+    from onnx import TensorProto, helper, save
+
     from kinrank.features.local import LocalStore, extract_local
 
-    rng = np.random.default_rng(0)
-    make, value = onnx.helper.make_node, onnx.helper.make_tensor_value_info
-    weights = onnx.numpy_helper.from_array(rng.normal(size=(24, 3, 7, 7)).astype(np.float32), "w")
-    graph = onnx.helper.make_graph(
-        [
-            make("Conv", ["image", "w"], ["c"], strides=[6, 6]),
-            make("Relu", ["c"], ["r"]),
-            make("GlobalAveragePool", ["r"], ["g"]),
-            make("Flatten", ["g"], ["features"]),
-        ],
-        "small",
-        [value("image", 1, ["n", 3, "h", "w"])],
-        [value("features", 1, ["n", 24])],
-        [weights],
-    )
-    network = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(network, tmp_path / "small.onnx")
+    conv_network(tmp_path / "small.onnx", 24, 7, 6)
     from PIL import Image
 
     picture = scene(3)
@@ -117,19 +102,12 @@ def test_the_network_of_the_core_gives_maps(tmp_path):
     assert len(store["a"]) > 50
     method = DSM(str(tmp_path / "d")).with_query(tmp_path / "b.png")  # by the same network and size
     assert method.agreement(method.query, store["a"]) > 20
-    onnx.save(
-        onnx.helper.make_model(
-            onnx.helper.make_graph(
-                [make("ReduceMean", ["image"], ["features"], axes=[2, 3], keepdims=0)],
-                "flat",
-                [value("image", 1, ["n", 3, "h", "w"])],
-                [value("features", 1, ["n", 3])],
-            ),
-            opset_imports=[onnx.helper.make_opsetid("", 17)],
-            ir_version=8,
-        ),
-        tmp_path / "flat.onnx",
-    )
+    mean = helper.make_node("ReduceMean", ["image"], ["features"], axes=[2, 3], keepdims=0)
+    taken = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 3, "h", "w"])
+    given = helper.make_tensor_value_info("features", TensorProto.FLOAT, ["n", 3])
+    flat = helper.make_graph([mean], "flat", [taken], [given])
+    opset = [helper.make_opsetid("", 17)]
+    save(helper.make_model(flat, opset_imports=opset, ir_version=8), tmp_path / "flat.onnx")
     with pytest.raises(InputError, match="no global pooling"):
         extract_local(
             [("a", tmp_path / "a.png")], tmp_path / "e", kind="dsm", model=str(tmp_path / "flat.onnx")

@@ -89,11 +89,12 @@ def test_matches_are_the_mutual_nearest_by_distance():
     assert mutual_matches(one[:0], two).shape == (0, 2)
 
 
-@pytest.fixture
-def scene(tmp_path):
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
     """A gallery of 12 textures; the object of the query is the last of the list, seen from elsewhere."""
     from PIL import Image
 
+    tmp_path = tmp_path_factory.mktemp("scene")
     pictures = [textured(seed) for seed in range(20, 32)]
     pictures[11] = cv2.warpPerspective(textured(1), TURNED, (480, 360))
     paths = []
