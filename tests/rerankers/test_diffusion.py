@@ -14,6 +14,7 @@ from kinrank.rerankers import local_flow as local_flow_module
 from kinrank.rerankers.dfs import DFS
 from kinrank.rerankers.diffusion import Diffusion
 from kinrank.rerankers.fsr import FSR
+from kinrank.rerankers.gss import GSS
 from kinrank.rerankers.local_flow import local_flow
 from kinrank.rerankers.manifold import GalleryMatrix, mutual_graph, normalised, solve
 from kinrank.types import Candidates
@@ -296,3 +297,22 @@ def test_ids_of_another_gallery_are_named(name: str, world: Any, memory_gallery:
     method = METHODS[name]().fit(memory_gallery(vectors))
     with pytest.raises(InputError, match="id 900 is not in the gallery"):
         method.rerank(Candidates.from_vectors(query, vectors[:1], [900]))
+
+
+@pytest.mark.parametrize("name", ["diffusion", "fsr", "gss"])
+def test_where_nothing_can_be_written_the_state_lives_in_memory(
+    name: str, world: Any, memory_gallery: Any, tmp_path: Any
+) -> None:
+    vectors, query = world
+    make = {**METHODS, "gss": lambda: GSS(steps=2)}[name]
+    gallery = memory_gallery(vectors[:200])
+    (tmp_path / "g.kin.fit").write_text("a file where the folder should be")
+    gallery.path = tmp_path / "g.kin"
+    method = make().fit(gallery)
+    gallery.add([200], vectors[[200]])
+    scores = method.fit(gallery).score(gallery.search(query, 30))
+    fresh = memory_gallery(vectors[:201])
+    expected = make().fit(fresh).score(fresh.search(query, 30))
+    near = 0.1 if name == "fsr" else 0.02  # fsr extends its spectrum, gss keeps its weights
+    np.testing.assert_allclose(scores, expected, atol=near * np.abs(expected).max())
+    assert [p.name for p in tmp_path.iterdir()] == ["g.kin.fit"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,14 +42,13 @@ class Columns:
     ) -> Columns:
         """The columns at the revision of `source`: loaded, brought up to date, or made."""
         if folder is not None:
-            former = _stored(folder)
+            former = _stored(folder) or former
         if former is not None and former.revision > source.graph.revision:
             former = None  # another gallery stands at this path
         if former is not None and _same(former, source):
             return former
         made = _make(source, folder, former, parameters)
-        if folder is not None:
-            _store(folder, made)
+        if folder is not None and _store(folder, made):
             return _stored(folder) or made
         return made
 
@@ -86,7 +87,7 @@ def _make(source: GalleryMatrix, folder: Path | None, former: Columns | None, pa
                     part, flow = column(matrix, row, **parameters)
                     nodes[row, : len(part)], flows[row, : len(part)] = part, flow
                     bar.update(1)
-                _mark(folder, nodes, flows, done, number)
+                _mark(nodes, flows, done, number)
             bar.n = int(rows[-1]) + 1
             bar.refresh()
     return Columns(nodes, flows, source.graph.ids, source.graph.revision, matrix)
@@ -120,45 +121,54 @@ def _fingerprint(source: GalleryMatrix) -> int:
 
 
 def _tables(folder: Path | None, source: GalleryMatrix, n: int) -> tuple[Array, Array, Array]:
-    """(nodes, flows, which parts are done): in memory without a folder, otherwise mapped, and resumed."""
+    """(nodes, flows, which parts are done): mapped and resumed where there is a place, else in memory."""
     size = len(source)
     parts = np.zeros(-(-size // CHUNK), bool)
-    if folder is None:
-        return np.full((size, n), -1, np.int32), np.zeros((size, n), np.float32), parts
+    if folder is not None:
+        try:
+            return _drafts(folder, source, (size, n), parts)
+        except OSError:  # a read-only share, a full disk
+            shutil.rmtree(_draft(folder, source), ignore_errors=True)
+    return np.full((size, n), -1, np.int32), np.zeros((size, n), np.float32), parts
+
+
+def _draft(folder: Path, source: GalleryMatrix) -> Path:
+    return folder / f"draft-{_fingerprint(source):08x}"
+
+
+def _drafts(
+    folder: Path, source: GalleryMatrix, shape: tuple[int, int], parts: Array
+) -> tuple[Array, Array, Array]:
     from numpy.lib.format import open_memmap
 
-    draft = folder / f"draft-{_fingerprint(source):08x}"
-    resumed = draft.is_dir() and (draft / "done.npy").exists()
+    draft = _draft(folder, source)
     for other in folder.glob("draft-*"):
         if other != draft:
-            _remove(other)
+            shutil.rmtree(other, ignore_errors=True)
     draft.mkdir(parents=True, exist_ok=True)
-    if resumed:
-        tables = [np.load(draft / f"{name}.npy", mmap_mode="r+") for name in ("nodes", "flows")]
+    if (draft / "done.npy").exists():
+        kept = [np.load(draft / f"{name}.npy", mmap_mode="r+") for name in ("nodes", "flows")]
         done = np.load(draft / "done.npy")
-        if all(table.shape == (size, n) for table in tables) and done.shape == parts.shape:
-            return tables[0], tables[1], done
-    nodes = open_memmap(draft / "nodes.npy", "w+", np.int32, (size, n))
-    flows = open_memmap(draft / "flows.npy", "w+", np.float32, (size, n))
-    for start in range(0, size, CHUNK):
+        if all(table.shape == shape for table in kept) and done.shape == parts.shape:
+            return kept[0], kept[1], done
+    if shutil.disk_usage(draft).free < 8 * shape[0] * shape[1]:
+        raise OSError("no room")  # a mapped file that outgrows its disk would end the process
+    nodes = open_memmap(draft / "nodes.npy", "w+", np.int32, shape)
+    flows = open_memmap(draft / "flows.npy", "w+", np.float32, shape)
+    for start in range(0, shape[0], CHUNK):
         nodes[start : start + CHUNK] = -1
     return nodes, flows, parts
 
 
-def _mark(folder: Path | None, nodes: Array, flows: Array, done: Array, number: int) -> None:
+def _mark(nodes: Array, flows: Array, done: Array, number: int) -> None:
     done[number] = True
-    if folder is not None and isinstance(nodes, np.memmap) and isinstance(flows, np.memmap):
+    if isinstance(nodes, np.memmap) and isinstance(flows, np.memmap):
         draft = Path(str(nodes.filename)).parent
-        nodes.flush()
-        flows.flush()
-        np.save(draft / "done.draft.npy", done)
-        (draft / "done.draft.npy").replace(draft / "done.npy")
-
-
-def _remove(draft: Path) -> None:
-    for file in draft.glob("*.npy"):
-        file.unlink(missing_ok=True)
-    draft.rmdir()
+        with suppress(OSError):  # another process may have finished the same state and tidied up
+            nodes.flush()
+            flows.flush()
+            np.save(draft / "done.draft.npy", done)
+            (draft / "done.draft.npy").replace(draft / "done.npy")
 
 
 def _stored(folder: Path) -> Columns | None:
@@ -173,13 +183,15 @@ def _stored(folder: Path) -> Columns | None:
     return Columns(arrays["nodes"], arrays["flows"], arrays["ids"], meta["revision"], matrix)
 
 
-def _store(folder: Path, columns: Columns) -> None:
+def _store(folder: Path, columns: Columns) -> bool:
     matrix = columns.matrix
     arrays = {"nodes": columns.nodes, "flows": columns.flows, "ids": columns.ids}
     arrays |= {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
-    state.save(folder, arrays, revision=columns.revision)
-    for draft in folder.glob("draft-*"):
-        _remove(draft)
+    saved = state.save(folder, arrays, revision=columns.revision)
+    if saved:
+        for draft in folder.glob("draft-*"):
+            shutil.rmtree(draft, ignore_errors=True)
+    return saved
 
 
 def _progress(total: int) -> Any:

@@ -74,7 +74,7 @@ class FSR(Reranker):
         """Decompose the gallery's graph, or extend what stands beside it to what is new."""
         nodes = GalleryMatrix.of(gallery, self.k, self.gamma)
         folder = state.fit_folder(gallery, state.spec_name("fsr", k=self.k, gamma=self.gamma, r=self.r))
-        former = _stored(folder) if folder is not None else self.spectrum
+        former = (_stored(folder) if folder is not None else None) or self.spectrum
         self.spectrum = Spectrum.of(nodes, self.r, former)
         if folder is not None and self.spectrum is not former:
             _store(folder, self.spectrum)

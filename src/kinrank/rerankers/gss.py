@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,7 @@ class GSS(Reranker):
         folder = state.fit_folder(
             gallery, state.spec_name("gss", **{name: getattr(self, name) for name in names})
         )
-        former = Embedded.stored(folder) if folder is not None else self.embedded
+        former = (Embedded.stored(folder) if folder is not None else None) or self.embedded
         self.embedded = self._current(gallery, graph, folder, former)
         self.gallery = gallery
         return self
@@ -141,7 +142,8 @@ class GSS(Reranker):
             if draft is not None and (number + 1) % SAVE_EVERY == 0 and number + 1 < self.steps:
                 _mark(draft, weights, adam, beta, graph)
         if draft is not None:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
         return weights
 
     def _sampled(
@@ -200,13 +202,14 @@ def similar_at(e: Array, percentile: float) -> float:
 
 
 def _mark(draft: Path, weights: Any, adam: network.Adam, beta: float, graph: KnnGraph) -> None:
-    draft.parent.mkdir(parents=True, exist_ok=True)
     arrays = {f"w-{name}": value for name, value in weights.items()}
     arrays |= {f"first-{name}": value for name, value in adam.first.items()}
     arrays |= {f"second-{name}": value for name, value in adam.second.items()}
     other = draft.with_suffix(".draft.npz")
-    np.savez(other, step=adam.step, beta=beta, revision=graph.revision, ids=graph.ids, **arrays)
-    other.replace(draft)
+    with suppress(OSError):  # no place to leave it: an interruption then costs the whole training
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(other, step=adam.step, beta=beta, revision=graph.revision, ids=graph.ids, **arrays)
+        other.replace(draft)
 
 
 def _resume(draft: Path, weights: Any, adam: network.Adam, graph: KnnGraph) -> tuple[int, float | None]:

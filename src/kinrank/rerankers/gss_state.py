@@ -110,8 +110,8 @@ class Embedded:
             "indices": self.mix.indices,
             "indptr": self.mix.indptr,
         }
-        state.save(folder, arrays, revision=self.revision, touched=self.touched)
-        return Embedded.stored(folder) or self
+        saved = state.save(folder, arrays, revision=self.revision, touched=self.touched)
+        return (Embedded.stored(folder) if saved else None) or self
 
     @classmethod
     def stored(cls, folder: Path) -> Embedded | None:
