@@ -182,3 +182,22 @@ def test_a_batch_in_parts_has_the_gradient_of_its_mean(tiny, clusters, tmp_path)
     training._one_step()
     for (name, after), gradient in zip(training.model.named_parameters(), gradients):
         torch.testing.assert_close(before[name] - after, gradient, atol=1e-5, rtol=1e-3)
+
+
+def test_averaged_weights_are_the_running_mean(tiny, clusters, tmp_path):
+    vectors, labels = clusters()
+    home = prepare(Labelled("c", vectors, labels), 24, tmp_path, quiet=True)
+    recipe = from_dict(tiny, "t")
+    training = Training(
+        recipe, ListSet(home, recipe.data), {}, tmp_path, Group(0, 1, torch.device("cpu")), 50
+    )
+    expected = {n: p.detach().clone() for n, p in training.model.named_parameters()}
+    for step in range(12):
+        training._one_step()
+        training.step += 1
+        decay = min(0.9, (1 + step) / (10 + step))  # short memory at first, the recipe's later
+        for name, value in training.model.named_parameters():
+            expected[name] = decay * expected[name] + (1 - decay) * value.detach()
+    assert training.average is not None
+    for name, value in expected.items():
+        torch.testing.assert_close(training.average[name], value, atol=1e-6, rtol=1e-5)
