@@ -316,3 +316,25 @@ def test_where_nothing_can_be_written_the_state_lives_in_memory(
     near = 0.1 if name == "fsr" else 0.02  # fsr extends its spectrum, gss keeps its weights
     np.testing.assert_allclose(scores, expected, atol=near * np.abs(expected).max())
     assert [p.name for p in tmp_path.iterdir()] == ["g.kin.fit"]
+
+
+def test_eigenvalues_that_were_not_found_count_as_zero(
+    clusters: Any, memory_gallery: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import scipy.sparse.linalg as linalg
+
+    vectors, _ = clusters(classes=90, size=8, dim=10, noise=1.5)
+    gallery = memory_gallery(vectors)
+    candidates = gallery.search(vectors[0] + vectors[1], 50)
+    found = FSR(k=10, r=20).fit(gallery)
+    plain, calls = linalg.eigsh, []
+
+    def cut_short(*arguments: Any, **more: Any) -> Any:
+        calls.append(1)
+        return plain(*arguments, **more, maxiter=1)
+
+    monkeypatch.setattr(linalg, "eigsh", cut_short)
+    few = FSR(k=10, r=20).fit(memory_gallery(vectors))
+    assert calls and (few.spectrum.values == 0).sum() > (found.spectrum.values == 0).sum()
+    assert np.isfinite(few.score(candidates)).all()
+    assert np.corrcoef(few.score(candidates), found.score(candidates))[0, 1] > 0.5

@@ -40,7 +40,8 @@ class FSR(Reranker):
     Components of up to r nodes are exact, so `r` at least N gives the closed form. After adds and removes
     the eigenvectors of new items follow by Nystroem extension, u_i = sum_j s_ij u_j / lambda, and those of
     the old stand; once 5 % of the items have come, gone or been replaced since the last decomposition,
-    all are made anew. On a bare list the candidates' own graph is decomposed, which nothing can prepare:
+    all are made anew. The decomposition of a large component is one call that shows no progress and does
+    not resume. On a bare list the candidates' own graph is decomposed, which nothing can prepare:
     this costs tens of milliseconds for 1024 candidates where `dfs` costs one.
 
     The paper cuts all of f to r eigenvalues, up to 5000 of them for small sets. At r = 128 that loses
@@ -205,12 +206,16 @@ def _largest(matrix: csr_matrix, rows: Array, count: int) -> tuple[Array, Array]
     if len(rows) <= DENSE or count > len(rows) // 3:
         values, vectors = np.linalg.eigh(part.toarray())
         return values[::-1][:count], vectors[:, ::-1][:, :count]
-    from scipy.sparse.linalg import eigsh
+    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
     start = np.ones(len(rows), np.float32)  # fixed, so that two fits agree
-    values, vectors = eigsh(part, k=count, which="LA", v0=start, tol=1e-4)
+    try:
+        values, vectors = eigsh(part, k=count, which="LA", v0=start, tol=1e-4)
+    except ArpackNoConvergence as error:  # those that were found are right; the rest count as zero
+        values, vectors = error.eigenvalues, error.eigenvectors
     order = np.argsort(-values, kind="stable")
-    return values[order], vectors[:, order]
+    missing = count - len(order)
+    return np.pad(values[order], (0, missing)), np.pad(vectors[:, order], ((0, 0), (0, missing)))
 
 
 def _stored(folder: Any) -> Spectrum | None:
