@@ -15,4 +15,5 @@ REGISTRY: dict[str, str] = {
     "methods": "kinrank.benchmarks.methods:run",
     "quality": "kinrank.benchmarks.quality:run",
     "pooling": "kinrank.benchmarks.pooling:run",
+    "universal": "kinrank.benchmarks.universal:run",
 }
