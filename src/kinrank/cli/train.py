@@ -74,4 +74,11 @@ def _say(output: str, config: dict[str, Any]) -> None:
             f"  {title}: mAP {q['map_first']:.1f} -> {q['map']:.1f}, "
             f"mP@1 {q['mp1_first']:.1f} -> {q['mp1']:.1f}"
         )
+    quality = config["metrics"]["validation"].values()
+    if quality and sum(q["map"] - q["map_first"] for q in quality) <= 0:
+        click.echo(
+            "warning: on lists that it was not trained on it does not improve the first round; "
+            "cure: more classes, more steps, or another recipe",
+            err=True,
+        )
     click.echo(f"Use it: --rerank {config['method']}:model={output}")
