@@ -8,6 +8,7 @@ line in PREPARED; one whose trained model is not there must say how to train it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ def with_local_features(name: str, ids: Any) -> Reranker:
     return load("rerankers", name)(features=features).with_query(query)
 
 
+@cache
 def untrained(spec: str) -> str | None:
     """What a method says whose trained model is missing; None when it has all it needs."""
     vectors = np.eye(3, 4, dtype=np.float32) + 0.1
