@@ -22,20 +22,23 @@ def half_of(k1: int) -> int:
     return int(np.around(k1 / 2))
 
 
-def reciprocal(lists: Array, k: int) -> csr_matrix:
-    """0/1 (n, n): j in the first k + 1 of i and i in the first k + 1 of j."""
+def reciprocal(lists: Array, k: int, rows: Array | None = None) -> csr_matrix:
+    """0/1 (n, n): j in the first k + 1 of i and i in the first k + 1 of j; of these `rows` (rising) alone."""
     from scipy.sparse import csr_matrix
 
     size, near = len(lists), lists[:, : k + 1]
+    rows = np.arange(size) if rows is None else rows
     width = near.shape[1]
-    keep = np.empty(near.shape, bool)
+    keep = np.empty((len(rows), width), bool)
     step = max(1, _BLOCK // (width * width))
-    for start in range(0, size, step):
-        some = near[start : start + step]
+    for start in range(0, len(rows), step):
+        some = near[rows[start : start + step]]
         back = near[np.maximum(some, 0)]  # (step, width, width)
         keep[start : start + step] = (back == some[:, :1, None]).any(2) & (some >= 0)
-    starts = np.concatenate([[0], np.cumsum(keep.sum(1))])
-    return csr_matrix((np.ones(starts[-1], np.float32), near[keep], starts), shape=(size, size))
+    starts = np.zeros(size + 1, np.int64)
+    starts[rows + 1] = keep.sum(1)
+    columns = near[rows][keep]
+    return csr_matrix((np.ones(len(columns), np.float32), columns, np.cumsum(starts)), shape=(size, size))
 
 
 def grown(near: csr_matrix, half: csr_matrix, half_back: csr_matrix) -> csr_matrix:

@@ -123,13 +123,15 @@ class Encoding:
         from scipy.sparse import csr_matrix
 
         size = len(self.graph) + 1
+        half = half_of(self.k1)
         first = _marked(size, joined.lists(targets))
-        nodes = _marked(size, first, joined.lists(first))
+        nodes = _marked(size, first, joined.lists(first)[:, : half + 1])
         place = np.full(size + 1, -1, np.int64)
         place[nodes] = np.arange(len(nodes))
         local = place[joined.lists(nodes)]
-        half = reciprocal(local, half_of(self.k1))
-        support = grown(reciprocal(local, self.k1)[place[targets]], half, half.T.tocsr())
+        halves = reciprocal(local, half, place[first])
+        near = reciprocal(local, self.k1, place[targets])[place[targets]]
+        support = grown(near, halves, halves.T.tocsr())
         vectors = joined.vectors(_marked(size, targets, nodes[support.indices]), gallery)
         seats = np.full(size, -1, np.int64)
         seats[vectors[0]] = np.arange(len(vectors[0]))
