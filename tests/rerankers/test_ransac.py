@@ -143,6 +143,8 @@ def test_fit_finds_the_folder_beside_the_gallery(scene, memory_gallery):
     gallery.location = folder.parent / "g.kin"
     chain = reranker("ransac+none").fit(gallery).with_query(textured(1))
     assert chain.rerank(candidates).ids[0] == 111
+    augmented = reranker("adba:k=2+ransac").fit(gallery).with_query(textured(1))
+    assert augmented.rerank(candidates).ids[0] == 111
     chained = reranker("affinity+ransac").fit(gallery).with_query(folder.parent / "11.png").rerank(candidates)
     assert chained.ids[0] == 111
 

@@ -86,7 +86,8 @@ class DatabaseAugmentation(Reranker):
                 state.save(folder, arrays, revision=kept.revision)
         self.gallery = gallery
         path = None if folder is None else folder / "gallery"
-        self.augmented = AugmentedGallery(kept.ids, kept.vectors, kept.revision, path)
+        location = getattr(gallery, "location", None)
+        self.augmented = AugmentedGallery(kept.ids, kept.vectors, kept.revision, path, location)
         return self
 
     def passes_on(self, gallery: GalleryLike) -> GalleryLike:

@@ -19,10 +19,13 @@ _BLOCK = 1 << 24  # numbers in a block of scores
 class AugmentedGallery:
     """Ids with their augmented vectors, searched exactly; `vectors` may be mapped from disk."""
 
-    def __init__(self, ids: Array, vectors: Array, revision: int, path: Path | None) -> None:
+    def __init__(
+        self, ids: Array, vectors: Array, revision: int, path: Path | None, location: str | None = None
+    ) -> None:
         self._ids, self._vectors = ids, vectors
         self.revision = revision
         self.path = path
+        self.location = location  # of the gallery that was augmented: what lies beside it stays true
 
     @property
     def dim(self) -> int:

@@ -24,6 +24,7 @@ from kinrank.types import Array
 class DSM(LocalReranker):
     """Deep spatial matching: regions of activation maps, verified by one-correspondence affine RANSAC."""
 
+    extra = "offline"  # onnx, where the network itself does not give its maps
     name = "dsm"
     kind = "dsm"
 
