@@ -36,7 +36,7 @@ BRANDS = (
     Brand("Mira", "Sparkling", ((232, 88, 72), (244, 240, 232)), (252, 214, 120), WHITE, ("split", "plain"),
           ("none", "dots"), ("can", "bottle"),
           (("Lemon", "citrus", 2), ("Cassis", "berries", 6), ("Peach", "apple", 7), ("Lime", "citrus", 3),
-           ("Cherry", "berries", 0), ("Blood Orange", "apple", 1))),
+           ("Cherry", "berries", 0), ("Blood Orange", "citrus", 1))),
     Brand("Oat & Co", "Milled slowly", ((238, 222, 190), (104, 74, 50)), (120, 84, 52), WHITE,
           ("plain", "frame"),
           ("lines", "diamonds"), ("tall", "box"),
