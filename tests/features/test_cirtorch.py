@@ -233,6 +233,21 @@ def test_what_is_no_such_network_is_named(tmp_path):
     with pytest.raises(InputError, match="cirtorch's layout"):
         cirtorch.export(tmp_path / "c.pth", tmp_path / "x")
     assert not (tmp_path / "x.onnx").exists()
+    for broken in (
+        {"meta": 3, "state_dict": {}},
+        {"meta": {"Lw": [1]}, "state_dict": {}},
+        {"state_dict": 3},
+        7,
+    ):
+        torch.save(broken, tmp_path / "c.pth")
+        with pytest.raises(InputError):
+            cirtorch.export(tmp_path / "c.pth", tmp_path / "x")
+    torch.save({"state_dict": {"a": torch.ones(1).expand(10**9)}}, tmp_path / "c.pth")
+    with pytest.raises(InputError, match="beyond its numbers"):
+        cirtorch.read(tmp_path / "c.pth")
+    with pytest.raises(SpecError, match="pooling"):
+        net, _ = made("resnet50")
+        cirtorch.export(save(net, tmp_path / "c.pth", {"pooling": "crow"}, legacy=False), tmp_path / "x")
     with pytest.raises(SpecError, match="gl18-tl-resnet101-gem-w"):
         cirtorch.fetched("gl18")
 

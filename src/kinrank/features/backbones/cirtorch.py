@@ -20,6 +20,7 @@ from kinrank.features.backbones.local import LocalOnnx
 from kinrank.features.backbones.retrieval_onnx import POOLINGS, retrieval_network
 from kinrank.features.backbones.state_dict import read_checkpoint
 from kinrank.features.download import RemoteFile, cache_folder, fetch, written
+from kinrank.features.pooling import POOLINGS as ALL_POOLINGS
 from kinrank.features.preprocess import IMAGENET_MEAN, IMAGENET_STD
 from kinrank.features.whitening import Whitening
 from kinrank.registry import unknown
@@ -38,6 +39,9 @@ PUBLISHED: dict[str, str] = {
     "imagenet-caffe-resnet101": f"{_ROOT}/imagenet/imagenet-caffe-resnet101-features-10a101d.pth",
     "imagenet-caffe-resnet152": f"{_ROOT}/imagenet/imagenet-caffe-resnet152-features-1011020.pth",
 }
+
+
+_NORMALISED = (("mean", IMAGENET_MEAN), ("std", IMAGENET_STD))
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,19 +70,25 @@ def read(path: str | Path, pooling: str | None = None) -> Checkpoint:
     if "state_dict" not in found:
         state = {f"features.{name}": value for name, value in found.items() if isinstance(value, np.ndarray)}
         return Checkpoint(state, pooling or "gem", IMAGENET_MEAN, IMAGENET_STD, {})
-    meta = found.get("meta", {})
+    meta, state = found.get("meta", {}), found["state_dict"]
+    if not isinstance(meta, dict) or not isinstance(state, dict):
+        raise InputError(
+            f"'{path}' is no checkpoint of a retrieval network: meta and state_dict must be dicts"
+        )
     if meta.get("local_whitening") or meta.get("regional"):
         raise InputError(f"'{path}' whitens locally or by region, which is not read; take one that does not")
-    return Checkpoint(
-        found["state_dict"],
-        pooling or meta.get("pooling", "gem"),
-        tuple(map(float, meta.get("mean", IMAGENET_MEAN))),
-        tuple(map(float, meta.get("std", IMAGENET_STD))),
-        {
+    try:
+        mean, std = (tuple(map(float, meta.get(name, default))) for name, default in _NORMALISED)
+        learned = {
             str(name): {kind: _whitening(lw) for kind, lw in kinds.items()}
             for name, kinds in meta.get("Lw", {}).items()
-        },
-    )
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"'{path}': its meta data are not cirtorch's ({type(error).__name__}: {error})"
+        ) from None
+    arrays = {str(name): value for name, value in state.items() if isinstance(value, np.ndarray)}
+    return Checkpoint(arrays, pooling or str(meta.get("pooling", "gem")), mean, std, learned)
 
 
 def _whitening(learned: Mapping[str, Any]) -> Whitening:
@@ -92,6 +102,8 @@ def export(checkpoint: str | Path, target: str | Path, pooling: str | None = Non
     """
     target = Path(target).with_suffix(".onnx")
     network = read(checkpoint, pooling)
+    if network.pooling not in ALL_POOLINGS:
+        raise SpecError(unknown("pooling", network.pooling, ALL_POOLINGS))
     model = retrieval_network(network.state, network.pooling)
     note = model.metadata_props.add()
     note.key, note.value = "power", repr(network.power)

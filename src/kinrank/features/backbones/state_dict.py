@@ -8,6 +8,7 @@ dicts, the call that names a tensor and NumPy arrays of numbers, and nothing els
 
 from __future__ import annotations
 
+import math
 import pickle
 import zipfile
 from collections import OrderedDict
@@ -170,7 +171,8 @@ def _read_storages(file: BinaryIO, keys: Any, known: dict[str, _Storage]) -> dic
 def _array(tensor: _Tensor, storages: dict[str, Array]) -> Array:
     flat = storages[tensor.storage.key]
     last = tensor.offset + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride))
-    if min((*tensor.stride, *tensor.shape, tensor.offset, 0)) < 0 or last >= len(flat):
+    repeated = math.prod(tensor.shape) > len(flat)  # a stride of 0 could ask for any amount of memory
+    if repeated or min((*tensor.stride, *tensor.shape, tensor.offset, 0)) < 0 or last >= len(flat):
         raise InputError("a tensor of the weights file reaches beyond its numbers")
     strides = [step * flat.itemsize for step in tensor.stride]
     return np.lib.stride_tricks.as_strided(flat[tensor.offset :], tensor.shape, strides).copy()
