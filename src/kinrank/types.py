@@ -48,6 +48,8 @@ def unit_rows(vectors: Any, what: str = "vectors", ids: Any = None) -> Array:
         norms = np.einsum("nd,nd->n", array, array)
         if (np.abs(norms - 1) < 1e-5).all():
             return array
+        if ((norms > 1e-12) & (norms < 1e12)).all():  # nothing zero, nothing infinite, no overflow
+            return array / np.sqrt(norms)[:, None]
 
     def name(row: int) -> str:
         return f"{what} row {row}" + ("" if ids is None else f" (id {ids[row]!s})")

@@ -8,12 +8,13 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kinrank.device import threads
 from kinrank.errors import InputError, SpecError
 from kinrank.registry import load, registry, unknown
 from kinrank.rerankers.base import Reranker, falling, with_tail
@@ -49,13 +50,22 @@ def model_folder(model: str, method: str, spec: str | None = None) -> Path:
     )
 
 
+_opening = threading.Lock()
+
+
+@lru_cache(maxsize=8)
+def _opened(path: Path, written: int, device: str, workers: int) -> onnxruntime.InferenceSession:
+    """One session for all that ask for the same file: opening it takes longer than many lists."""
+    from kinrank.device import onnx_session
+
+    return onnx_session(path, device, workers)
+
+
 class LearnedModel:
     """The ONNX graph of a folder; nothing is read before the first use, and threads may share it."""
 
     def __init__(self, model: str, method: str, device: str = "auto", spec: str | None = None) -> None:
         self.model, self.method, self.device, self.spec = model, method, device, spec or method
-        self._lock = threading.Lock()
-        self._sessions: dict[int | None, onnxruntime.InferenceSession] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"model": self.model, "method": self.method, "device": self.device, "spec": self.spec}
@@ -93,16 +103,12 @@ class LearnedModel:
         return hashlib.sha256((self.folder / "model.onnx").read_bytes()).hexdigest()[:12]
 
     def session(self, workers: int | None = None) -> onnxruntime.InferenceSession:
-        """The ONNX Runtime session with so many threads to a call (None: all), made once."""
-        with self._lock:
-            if workers not in self._sessions:
-                from kinrank.device import onnx_session
-
-                path = self.folder / "model.onnx"
-                if not path.is_file():
-                    raise InputError(f"'{self.folder}' holds no model.onnx; cure: finish the training")
-                self._sessions[workers] = onnx_session(path, self.device, workers)
-            return self._sessions[workers]
+        """The ONNX Runtime session with so many threads to a call (None: all)."""
+        path = self.folder / "model.onnx"
+        if not path.is_file():
+            raise InputError(f"'{self.folder}' holds no model.onnx; cure: finish the training")
+        with _opening:
+            return _opened(path, path.stat().st_mtime_ns, self.device, workers or threads())
 
     def run(self, workers: int | None = None, **inputs: Array) -> Array:
         """The graph's first output for named inputs."""
@@ -176,8 +182,6 @@ class SimilarityModel(Reranker):
 
     def _workers(self, lists: int) -> int:
         """Calls at a time: one on a GPU, one a core on a CPU."""
-        from kinrank.device import threads
-
         if lists < 2 or self.learned.session().get_providers()[0] != "CPUExecutionProvider":
             return 1
         return min(threads(), lists)
