@@ -134,7 +134,7 @@ def _write(path: Path) -> None:
         "Written by `python -m kinrank.benchmarks.quality docs/quality.md`; `kinrank bench quality` prints\n"
         "the same figures with mP@10 and latency. Methods have their defaults, K = 1024. The first\n"
         "row is mAP / mP@1 of the first round in percent, every other row the change against it (of the\n"
-        "revisited sets, Medium)."
+        "revisited sets, Medium); `-` was not measured. What a trained model was trained on, its card says."
     )
     path.write_text(f"# Quality of the methods\n\n{text}\n\n{sets}\n\n{markdown(tables)}")
 
