@@ -43,7 +43,9 @@ def describe(similarities: Tensor) -> ListTokens:
         (valid[..., :k] & (value[..., :k] >= gather(bound, index[..., :k]))).float()
         for k, bound in zip(GRAPHS, thresholds)
     ]
-    walks = [random_walk(weights(value[..., :k], m), index[..., :k]) for k, m in zip(GRAPHS, mutual)]
+    # The three graphs walk side by side: many small steps cost more than a few wide ones.
+    edges = torch.cat([weights(value, padded(m)) for m in mutual])
+    walks = random_walk(edges, index.repeat(len(GRAPHS), 1, 1)).chunk(len(GRAPHS))
     rules = [
         *walks,
         *(z[:, : 1 + k].mean(1) for k in (3, 8)),  # average query expansion
