@@ -87,6 +87,10 @@ def test_matches_are_the_mutual_nearest_by_distance():
     assert mutual_matches(one, two, 0.8).tolist() == [list(pair) for pair in slow]
     assert len(slow) >= 25
     assert mutual_matches(one[:0], two).shape == (0, 2)
+    assert mutual_matches(one[[3, 3, 5]], two, 0.8).tolist() == [
+        [0, 36],
+        [2, 34],
+    ], "of equal ones the first"
 
 
 @pytest.fixture(scope="module")
