@@ -79,6 +79,18 @@ def held_out(dataset: Dataset, every: int) -> Dataset:
     return Dataset(dataset.name, unit_rows(rows[queries[asked]]), gallery, {"all": judgement})
 
 
+def trained_on(spec: str) -> set[str]:
+    """The data sets that the models of a spec were trained on, by their cards."""
+    learned = (getattr(reranker(name), "learned", None) for name in spec.split("+"))
+    return {
+        str(data["name"])
+        for model in learned
+        if model is not None
+        for data in model.config.get("data", [])
+        if data.get("use") == "train"
+    }
+
+
 def _needs(spec: str) -> str | None:
     """What a stage says that has no trained model, before a costly stage beside it is fitted."""
     for name in spec.split("+"):
@@ -116,7 +128,12 @@ def markdown(tables: dict[str, list[dict[str, Any]]]) -> str:
     lines = ["| method | " + " | ".join(name.split(",")[0] for name in names) + " |"]
     lines.append("|---|" + "---|" * len(names))
     for i, row in enumerate(tables[names[0]]):
-        cells = [_cell(tables[name][i], first=i == 0) for name in names]
+        seen = set() if _needs(row["method"]) else trained_on(row["method"])
+        cells = [
+            _cell(tables[name][i], first=i == 0)
+            + (" †" if name.split(",")[0] in seen and "mAP" in tables[name][i] else "")
+            for name in names
+        ]
         lines.append(f"| `{row['method']}` | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -134,7 +151,8 @@ def _write(path: Path) -> None:
         "Written by `python -m kinrank.benchmarks.quality docs/quality.md`; `kinrank bench quality` prints\n"
         "the same figures with mP@10 and latency. Methods have their defaults, K = 1024. The first\n"
         "row is mAP / mP@1 of the first round in percent, every other row the change against it (of the\n"
-        "revisited sets, Medium); `-` was not measured. What a trained model was trained on, its card says."
+        "revisited sets, Medium); `-` was not measured. †: the model was trained on this very set, so the\n"
+        "figure says how well it learnt, not how it does on others."
     )
     path.write_text(f"# Quality of the methods\n\n{text}\n\n{sets}\n\n{markdown(tables)}")
 
