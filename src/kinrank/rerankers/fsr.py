@@ -235,4 +235,4 @@ def _store(folder: Any, spectrum: Spectrum) -> None:
 def _progress(total: int) -> Any:
     from tqdm import tqdm
 
-    return tqdm(total=total, desc="eigenvectors", unit=" items", delay=1, leave=False)
+    return tqdm(total=total, desc="eigenvectors", unit=" items", delay=1, leave=False, disable=total < 5000)
