@@ -165,5 +165,8 @@ def test_another_seed_is_rendered_anew(tmp_path: Path, monkeypatch: pytest.Monke
     few(monkeypatch, 2)
     pictures.write_pictures(tmp_path, seed=0)
     before = [f.read_bytes() for f in sorted(tmp_path.glob("*/*.jpg"))]
+    more = next(tmp_path.glob("*/*.jpg")).with_name("99.jpg")  # of a version that made more
+    more.write_bytes(before[0])
     assert pictures.write_pictures(tmp_path, seed=1) == 2
+    assert not more.exists()
     assert [f.read_bytes() for f in sorted(tmp_path.glob("*/*.jpg"))] != before

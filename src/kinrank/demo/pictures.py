@@ -15,7 +15,7 @@ from kinrank.demo.brands import catalogue
 from kinrank.demo.scenes import VIEWS, picture
 from kinrank.device import threads
 
-CLUTTER = 96  # pictures
+CLUTTER = 60  # pictures
 CLUTTER_FOLDER = "_clutter"
 MANIFEST = "pictures.json"
 
@@ -39,14 +39,15 @@ def write_pictures(
     """
     folder.mkdir(parents=True, exist_ok=True)
     stamp = {"seed": seed, "renderer": _renderer()}
-    kept = _read(folder / MANIFEST) == stamp
+    before = _read(folder / MANIFEST)
+    kept = before == stamp
     if not kept:
+        if before is not None:  # another renderer's or seed's must not pass for this one's
+            for path in folder.glob("*/*.jpg"):
+                path.unlink()
         (folder / MANIFEST).write_text(json.dumps(stamp), encoding="utf-8")
     todo = [job for job in jobs() if not (kept and (folder / job[2]).is_file())]
     begin(len(todo))
-    if not kept:  # files of the other renderer must not pass for this one's after an interruption
-        for _, _, name in todo:
-            (folder / name).unlink(missing_ok=True)
     groups = [todo[i : i + VIEWS] for i in range(0, len(todo), VIEWS)]
     for done in _each(folder, seed, groups):
         progress(done)

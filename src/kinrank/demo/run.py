@@ -20,7 +20,7 @@ from kinrank.types import Candidates
 
 BACKBONE = "efficientnet-lite1"
 COMPARED = ("none", DEFAULT, "affinity", "aqe", "alphaqe:k=5", "kreciprocal")
-K = 200  # the first of each answer are re-ranked
+K = 100  # the first of each answer are re-ranked
 Step = Callable[[str, str], Any]  # (what, unit) -> a progress bar with reset(total), update(n), close()
 
 
