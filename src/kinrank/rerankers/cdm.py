@@ -35,12 +35,17 @@ class CDM(Reranker):
         k = min(self.k, size - 1)
         if k < 1:
             return -to_query
-        distances = np.sqrt(np.maximum(2 - 2 * table[1:, 1:], 0))
-        np.fill_diagonal(distances, np.inf)  # nobody is his own neighbour
+        similar = np.array(table[1:, 1:])
+        np.fill_diagonal(similar, -np.inf)  # nobody is his own neighbour
         delta = np.ones(size, np.float32)
         for turn in range(self.iterations):
-            scaled = distances if turn == 0 else distances * delta[:, None] * delta
-            r = np.partition(scaled, k - 1, axis=1)[:, :k].mean(axis=1, dtype=np.float64)
+            if turn == 0:  # all deltas are one: the nearest are the most similar
+                nearest = np.partition(similar, size - k, axis=1)[:, size - k :]
+                nearest = np.sqrt(np.maximum(2 - 2 * nearest, 0))
+            else:
+                distances = np.sqrt(np.maximum(2 - 2 * similar, 0))
+                nearest = np.partition(distances * delta[:, None] * delta, k - 1, axis=1)[:, :k]
+            r = nearest.mean(axis=1, dtype=np.float64)
             # Copies of one image have r = 0: they are as near as it gets, and stay finite.
             r = np.maximum(r, 1e-6 * max(float(r.max()), 1e-6))
             mean = np.exp(np.log(r).mean())
