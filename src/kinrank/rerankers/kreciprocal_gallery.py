@@ -1,7 +1,7 @@
 """The k-reciprocal encoding of a whole gallery, and what changes in it when one query joins.
 
 Rows of V are made once, from the neighbour graph. A query enters the lists of its neighbours; only rows
-near to those are made again for it, the others are read: O((1 + K) k1^2) a query, whatever N is.
+near to those are made again for it, the others are read: O((1 + K) k1^2) a query, and a mark an item.
 """
 
 from __future__ import annotations
