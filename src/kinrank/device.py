@@ -27,6 +27,8 @@ def onnx_session(
 
     `workers` threads work on one call (all that there are when None).
     """
+    # From 1.29 on the runtime reports its use to its makers unless told not to before it is imported.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime as ort
 
     available = ort.get_available_providers()
