@@ -201,3 +201,15 @@ def test_averaged_weights_are_the_running_mean(tiny, clusters, tmp_path):
     assert training.average is not None
     for name, value in expected.items():
         torch.testing.assert_close(training.average[name], value, atol=1e-6, rtol=1e-5)
+
+
+def test_another_models_weights_are_the_start(tiny, labelled, tmp_path):
+    recipe = from_dict(tiny, "t")
+    first = train(recipe, [labelled], tmp_path / "first", device="cpu", quiet=True)
+    assert first is not None and first["step"] > 0
+    train(recipe, [labelled], tmp_path / "more", device="cpu", quiet=True, start=str(tmp_path / "first"))
+    begun = read_log(tmp_path / "more" / "metrics.jsonl")[0]
+    assert begun["step"] == 0 and begun["validation"] == first["metrics"]["validation"]
+    tiny["model"]["width"] = 32
+    with pytest.raises(InputError, match=r"is of architecture 'paper'.*'width': 24.*'width': 32"):
+        train(from_dict(tiny, "t"), [labelled], tmp_path / "x", device="cpu", start=str(tmp_path / "first"))

@@ -19,6 +19,7 @@ from kinrank.errors import MissingExtraError
     "--recipe", "name", default="universal", show_default=True, help="A recipe's name or .toml file."
 )
 @click.option("--validation", multiple=True, type=click.Path(), help="An .npz to judge by (may be repeated).")
+@click.option("--start", help="A model, by name or folder, whose weights are trained further.")
 @click.option("--resume", is_flag=True, help="Go on from the last checkpoint.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps.")
 @click.option("--steps", type=click.IntRange(min=1), help="Steps, in place of the recipe's.")
@@ -31,6 +32,7 @@ def command(
     output: str,
     name: str,
     validation: tuple[str, ...],
+    start: str | None,
     resume: bool,
     device: str,
     steps: int | None,
@@ -56,7 +58,7 @@ def command(
     if k is not None:
         chosen = chosen.with_changes(data={**chosen.as_dict()["data"], "k": (k, k)})
     line = shlex.join(["kinrank", *sys.argv[1:]])
-    config = train(chosen, datasets, output, validation, resume, device, quiet, line)
+    config = train(chosen, datasets, output, validation, resume, device, quiet, line, start)
     if config is None:
         return
     if as_json:

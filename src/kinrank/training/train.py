@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
 from kinrank.errors import InputError
+from kinrank.rerankers.learned import model_folder
 from kinrank.training.card import card, curves
-from kinrank.training.config import Recipe, needs_vectors
+from kinrank.training.config import Recipe, build_model, needs_vectors
 from kinrank.training.distributed import group
-from kinrank.training.export import write_model
-from kinrank.training.loop import Training, steps_of
+from kinrank.training.export import load_model, write_model
+from kinrank.training.loop import Training, Weights, steps_of
 from kinrank.training.sources import gather
 
 WORK = "training"  # inside the model folder: lists, checkpoint, log; may be deleted when all is done
@@ -27,8 +31,13 @@ def train(
     device: str = "auto",
     quiet: bool = False,
     command: str = "",
+    start: str | None = None,
 ) -> dict[str, Any] | None:
-    """Train, export, write the card; returns `config.json` (None in the processes that do not lead)."""
+    """Train, export, write the card; returns `config.json` (None in the processes that do not lead).
+
+    `start` is a model, by name or folder, whose weights are trained further.
+    """
+    weights = None if start is None else _weights_of(start, recipe)
     folder = Path(output)
     work = folder / WORK
     _check_output(folder, work, resume)
@@ -40,9 +49,8 @@ def train(
         if not processes.leads:
             material = gather(recipe, datasets, validation, work / "lists", quiet=True)
         recipe = _sized(recipe, material.dims)
-        training = Training(
-            recipe, material.source, material.validation, work, processes, steps_of(recipe, material.lists)
-        )
+        steps = steps_of(recipe, material.lists)
+        training = Training(recipe, material.source, material.validation, work, processes, steps, weights)
         trained = training.run(resume, quiet)
         if not processes.leads:
             return None
@@ -52,6 +60,22 @@ def train(
     curves(folder / "metrics.jsonl", folder / "curves.png")
     (work / "checkpoint.pt").unlink()
     return config
+
+
+def _weights_of(start: str, recipe: Recipe) -> Weights:
+    """The weights of another model of the same architecture and sizes."""
+    model, made_by = load_model(model_folder(start, recipe.method))
+    same = made_by.architecture == recipe.architecture
+    if not same or _shapes(model) != _shapes(build_model(_sized(recipe, made_by.model.get("dims")))):
+        raise InputError(
+            f"the model '{start}' is of architecture '{made_by.architecture}' {made_by.model}, the recipe "
+            f"'{recipe.name}' of '{recipe.architecture}' {recipe.model}; cure: a recipe with the model's own"
+        )
+    return model.state_dict()
+
+
+def _shapes(model: nn.Module) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in model.state_dict().items()}
 
 
 def _sized(recipe: Recipe, dims: int | None) -> Recipe:
