@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 import kinrank
+from kinrank.device import onnx_session
 from kinrank.training.config import from_dict
 from kinrank.training.export import check_agreement, write_onnx
 from kinrank.training.ssr import SSR, info_nce
@@ -26,12 +27,15 @@ def model():
 def by_autograd(model: SSR, query: torch.Tensor, items: torch.Tensor) -> torch.Tensor:
     """The published procedure: guessed gradients are pulled back through the similarities to the vectors."""
 
+    first = torch.cat([query[None], items])
+    first = first @ first.T  # who is near whom is settled before anything moves
+
     def inputs(q, d):
         nodes = F.normalize(torch.cat([q[None], d]), dim=1)
         s = nodes @ nodes.T
         rows = []
         for i in range(len(nodes)):
-            near = s[i, 1:].topk(min(model.nearest, len(d))).indices + 1
+            near = first[i, 1:].topk(min(model.nearest, len(d))).indices + 1
             pad = model.nearest - len(near)
             rows.append(torch.cat([s[i, :1], F.pad(s[i, near], (0, pad)), F.pad(s[0, near], (0, pad))]))
         return torch.stack(rows), s
@@ -98,6 +102,20 @@ def test_torch_and_onnx_agree_below_and_above_the_subgraphs_size(model, tmp_path
     model = model.float()
     write_onnx(model, tmp_path / "model.onnx")
     assert check_agreement(model, tmp_path / "model.onnx", (2, 5, 6, 7, 60)) < 1e-4
+
+
+def test_equal_similarities_do_not_part_torch_and_onnx(model, tmp_path):
+    """Duplicates in the list: which of two equal neighbours comes first must not depend on the runtime."""
+    model = model.float()
+    write_onnx(model, tmp_path / "model.onnx")
+    rows = np.random.default_rng(0).normal(size=(12, 9)).astype(np.float32)
+    rows = rows[np.random.default_rng(1).integers(12, size=60)]
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    table = (rows @ rows.T)[None]
+    with torch.no_grad():
+        expected = model(torch.tensor(table)).numpy()
+    found = onnx_session(tmp_path / "model.onnx", "cpu").run(None, {"similarities": table})[0]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_it_trains_and_ranks(clusters, tmp_path):

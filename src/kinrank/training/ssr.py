@@ -63,13 +63,31 @@ class SSR(nn.Module):
 
     def forward(self, similarities: torch.Tensor) -> torch.Tensor:
         """Scores (B, K), cosines of the moved query to the moved candidates."""
+        index, present = self.subgraphs(similarities[:, :, 1:])
         table = similarities[:, 1:, 1:]  # (B, K, K)
-        to_query = self.moved_query(similarities[:, 0, 1:], table)
-        return self.moved_candidates(to_query, table)
+        to_query = self.moved_query(similarities[:, 0, 1:], table, index, present)
+        return self.moved_candidates(to_query, table, index, present)
 
-    def moved_query(self, to_query: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    def subgraphs(self, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The m candidates nearest to each node (B, 1+K, m), best first, and which of them are there.
+
+        Chosen once, from the input: similarities that were computed would put near ties in an order that
+        depends on rounding. Equal ones keep the order of the list.
+        """
+        padded = F.pad(nodes, (0, self.nearest), value=ABSENT)
+        if torch.onnx.is_in_onnx_export():  # ONNX's TopK takes the first of equals; torch's promises nothing
+            near, index = padded.topk(self.nearest, dim=2)
+        else:
+            near, index = torch.sort(padded, dim=2, descending=True, stable=True)
+            near, index = near[..., : self.nearest], index[..., : self.nearest]
+        present = near > ABSENT / 2 - 0.5
+        return index * present.long(), present.to(nodes.dtype)
+
+    def moved_query(
+        self, to_query: torch.Tensor, table: torch.Tensor, index: torch.Tensor, present: torch.Tensor
+    ) -> torch.Tensor:
         """The moved query's cosines (B, K) to the candidates."""
-        own, near, shared, index = self.gradients(self.for_query, to_query, table)
+        own, near, shared = self.gradients(self.for_query, to_query, table, index, present)
         c = collected(own, near[:, 0], index[:, 0], shared, index)  # gradient by each s(q, d_j)
         lr = self.step_size
         keep = 1 + lr * (c * to_query).sum(dim=1, keepdim=True)
@@ -82,9 +100,11 @@ class SSR(nn.Module):
         )
         return products / length.clamp(min=1e-12).sqrt()
 
-    def moved_candidates(self, to_query: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    def moved_candidates(
+        self, to_query: torch.Tensor, table: torch.Tensor, index: torch.Tensor, present: torch.Tensor
+    ) -> torch.Tensor:
         """Cosines (B, K) of the moved candidates to the query."""
-        own, near, shared, index = self.gradients(self.for_candidates, to_query, table)
+        own, near, shared = self.gradients(self.for_candidates, to_query, table, index, present)
         cq = collected(own, near[:, 0], index[:, 0], shared, index)  # by s(q, d_j)
         pairs = torch.zeros_like(table).scatter_add(2, index[:, 1:], near[:, 1:])
         pairs = pairs + pairs.transpose(1, 2)  # by s(d_i, d_j); each side moves
@@ -103,22 +123,21 @@ class SSR(nn.Module):
         return products / length.clamp(min=1e-12).sqrt()
 
     def gradients(
-        self, network: nn.Module, to_query: torch.Tensor, table: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """By s(i, q) (B, 1+K), by s(i, d_j) and by s(q, d_j) (B, 1+K, m), and which j these are."""
+        self,
+        network: nn.Module,
+        to_query: torch.Tensor,
+        table: torch.Tensor,
+        index: torch.Tensor,
+        present: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """By s(i, q) (B, 1+K), and by s(i, d_j) and s(q, d_j) (B, 1+K, m) for the j of each subgraph."""
         nodes = torch.cat([to_query[:, None], table], dim=1)  # (B, 1+K, K): node i to all candidates
-        padded = F.pad(nodes, (0, self.nearest), value=ABSENT)
-        near, index = padded.topk(self.nearest, dim=2)
-        present = (near > ABSENT / 2 - 0.5).to(near.dtype)
-        index = index * present.long()
-        near = near * present
-        query_row = to_query[:, None].expand(-1, nodes.shape[1], -1)
-        shared = query_row.gather(2, index) * present
+        near = nodes.gather(2, index) * present
+        shared = to_query[:, None].expand(-1, nodes.shape[1], -1).gather(2, index) * present
         own = F.pad(to_query, (1, 0), value=1.0)  # s(i, q); the query's to itself
-        inputs = torch.cat([own[..., None], near, shared], dim=2)
-        out = network(inputs)
+        out = network(torch.cat([own[..., None], near, shared], dim=2))
         m = self.nearest
-        return out[..., 0], out[..., 1 : 1 + m] * present, out[..., 1 + m :] * present, index
+        return out[..., 0], out[..., 1 : 1 + m] * present, out[..., 1 + m :] * present
 
 
 def collected(
