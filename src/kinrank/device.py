@@ -58,7 +58,12 @@ def torch_device(device: str = "auto") -> torch.device:
         import torch
     except ImportError:
         raise MissingExtraError("training", "train") from None
+    mps = getattr(torch.backends, "mps", None)
+    there = {"cuda": torch.cuda.is_available(), "mps": bool(mps and mps.is_available()), "cpu": True}
     if device == "auto":
-        mps = getattr(torch.backends, "mps", None)
-        device = "cuda" if torch.cuda.is_available() else "mps" if mps and mps.is_available() else "cpu"
+        device = next(name for name, present in there.items() if present)
+    kind = device.partition(":")[0]
+    if not there.get(kind, False):
+        usable = ", ".join(["auto", *(name for name, present in there.items() if present)])
+        raise InputError(f"torch has no device '{device}' on this machine; there are: {usable}")
     return torch.device(device)

@@ -46,6 +46,9 @@ def test_train_and_use(tiny, write_recipe, labelled, tmp_path, capsys):
         (["--recipe", "papre"], "did you mean 'paper'"),
         (["--device", "cpu"], "learns from labelled vectors"),
         (["--resume"], "no interrupted training"),
+        (["--device", "gpu"], "no device 'gpu' on this machine; there are: auto"),
+        (["."], "is no .npz"),
+        ([__file__], "is no .npz"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_line(arguments, said, tmp_path, capsys):
@@ -53,7 +56,7 @@ def test_what_cannot_be_is_refused_in_a_line(arguments, said, tmp_path, capsys):
     code, out, err = run(capsys, *with_recipe, "-o", str(tmp_path / "model"))
     assert code != 0 and not out
     assert said in err and len(err.strip().splitlines()) == 1
-    assert not (tmp_path / "model" / "config.json").exists()
+    assert not (tmp_path / "model").exists()
 
 
 def test_too_long_lists_are_refused(labelled, tmp_path, capsys):

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import is_zipfile
 
 import numpy as np
 import torch
@@ -40,6 +41,10 @@ class Labelled:
 def read_labelled(path: str | Path) -> Labelled:
     """An `.npz` with `vectors` and `labels`, refused before any work where it cannot train."""
     path = Path(path)
+    if path.is_dir() or (path.exists() and not is_zipfile(path)):
+        raise InputError(
+            f"'{path}' is no .npz; cure: training reads .npz files with vectors (N, d) and labels (N,)"
+        )
     try:
         with np.load(path, allow_pickle=False) as file:
             missing = {"vectors", "labels"} - set(file.files)

@@ -43,8 +43,8 @@ def train(
     _check_output(folder, work, resume)
     with group(device) as processes:
         if processes.leads:
-            work.mkdir(parents=True, exist_ok=True)
             material = gather(recipe, datasets, validation, work / "lists", quiet)
+            work.mkdir(parents=True, exist_ok=True)
         processes.wait()  # the others find the lists that the first has made
         if not processes.leads:
             material = gather(recipe, datasets, validation, work / "lists", quiet=True)
