@@ -147,7 +147,7 @@ class PaperCSA(nn.Module):
         width: int = 768,
         layers: int = 2,
         heads: int = 12,
-        norm: str = "post",
+        norm: str = "pre",  # gained more than "post" with every form of the loss that was tried
         head: str = "mlp",
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
