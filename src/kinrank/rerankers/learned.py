@@ -52,6 +52,8 @@ def model_folder(model: str, method: str, spec: str | None = None) -> Path:
     )
 
 
+LARGE = 4_000_000  # weights from which a call of the graph is worth several threads
+
 _opening = threading.Lock()
 
 
@@ -105,7 +107,13 @@ class LearnedModel:
         return hashlib.sha256((self.folder / "model.onnx").read_bytes()).hexdigest()[:12]
 
     def session(self, workers: int | None = None) -> onnxruntime.InferenceSession:
-        """The ONNX Runtime session with so many threads to a call (None: all)."""
+        """The session with so many threads to a call; None: one for a small graph, all for a large one.
+
+        The steps of a small graph are too short to share: measured on two cores, a second thread gains
+        nothing at any K and waits for its turn when the machine has other work.
+        """
+        if workers is None and self.config.get("parameters", LARGE) < LARGE:
+            workers = 1
         path = self.folder / "model.onnx"
         if not path.is_file():
             raise InputError(f"'{self.folder}' holds no model.onnx; cure: finish the training")
