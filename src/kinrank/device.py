@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +53,34 @@ def onnx_session(
     except Exception as error:  # the runtime raises a family of its own without a common base
         what = "bytes" if isinstance(model, bytes) else f"'{model}'"
         raise InputError(f"the ONNX model {what} cannot be loaded: {str(error).splitlines()[0]}") from None
+
+
+_blas_lock = threading.Lock()
+_blas_callers = 0
+_blas_limit: Any = None
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """NumPy's products on one thread each, for code that runs several side by side.
+
+    Its own threads would wait in a busy loop between two products, on the cores that the others need.
+    The limit holds for the process until the last caller has left.
+    """
+    global _blas_callers, _blas_limit
+    from threadpoolctl import threadpool_limits
+
+    with _blas_lock:
+        if _blas_callers == 0:
+            _blas_limit = threadpool_limits(limits=1, user_api="blas")
+        _blas_callers += 1
+    try:
+        yield
+    finally:
+        with _blas_lock:
+            _blas_callers -= 1
+            if _blas_callers == 0:
+                _blas_limit.restore_original_limits()
 
 
 def torch_device(device: str = "auto") -> torch.device:

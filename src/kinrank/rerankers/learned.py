@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kinrank.device import threads
+from kinrank.device import one_blas_thread, threads
 from kinrank.errors import InputError, SpecError
 from kinrank.registry import load, registry, unknown
 from kinrank.rerankers.base import Reranker, falling, with_tail
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import onnxruntime
 
 # Similarities in one call of the graph. A CPU is fastest while they stay in its cache, a GPU when it is full.
-CPU_BATCH = 320_000
+CPU_BATCH = 1_000_000
 GPU_BATCH = 16_000_000
 
 
@@ -186,7 +186,7 @@ class SimilarityModel(Reranker):
         if workers == 1:
             found = [answers(part) for part in parts]
         else:
-            with ThreadPoolExecutor(workers) as pool:
+            with one_blas_thread(), ThreadPoolExecutor(workers) as pool:
                 found = list(pool.map(answers, parts))
         placed = {p: ranking for part, some in zip(parts, found) for p, ranking in zip(part, some)}
         return [placed[p] for p in range(len(lists))]
