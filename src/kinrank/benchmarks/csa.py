@@ -56,7 +56,7 @@ def times(cases: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str
     taken: dict[str, list[float]] = {name: [] for name in cases}
     for round_ in tqdm(range(rounds + 2), leave=False, unit="round"):
         for name, case in cases.items():
-            time.sleep(0.1)  # idle threads of the case before spin for a while, and would be charged to this one
+            time.sleep(0.1)  # threads of the case before still spin, and would be charged to this one
             start = time.perf_counter()
             case()
             if round_ >= 2:  # the first rounds warm up
