@@ -2,12 +2,11 @@
 
 A new method needs no test here: it is found in the registry. A method that works on the whole
 gallery is fitted to one in memory; one that needs more than a gallery (local features, say) gets a
-line in PREPARED; one whose trained model is not there must say how to train it.
+line in PREPARED (prepared.py); one whose trained model is not there must say how to train it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -18,42 +17,14 @@ import kinrank
 from kinrank.errors import InputError, KinrankError, NotFittedError
 from kinrank.registry import registry
 from kinrank.rerankers.base import Reranker, rerank_head
+from kinrank.rerankers.chain import Chain
 from kinrank.spec import reranker
 from kinrank.types import Candidates, Ranking, as_ids
+from prepared import PREPARED
 
 NAMES = list(registry("rerankers"))
 CHAINS = [f"{name}+affinity" for name in NAMES] + [f"aqe:k=3+{name}" for name in NAMES]
 SPECS = NAMES + CHAINS
-
-# Methods that need more than a spec and a gallery: name -> function(ids, vectors) that makes one, ready.
-PREPARED: dict[str, Callable[[Any, Any], Reranker]] = {
-    "ransac": lambda ids, vectors: with_local_features("ransac", ids),
-    "spatial": lambda ids, vectors: with_local_features("spatial", ids),
-    "dsm": lambda ids, vectors: with_local_features("dsm", ids),
-}
-
-
-def with_local_features(name: str, ids: Any) -> Reranker:
-    """A geometric method whose query is seen again, moved, in every fourth picture."""
-    from kinrank.features.local import LocalFeatures
-    from kinrank.registry import load
-
-    rng = np.random.default_rng(0)
-    width, most = (5, [1, 20, 2]) if name == "dsm" else (4, [250] * 128)
-
-    def random() -> LocalFeatures:
-        points = rng.uniform(1, 200, (60, width)).astype(np.float32)
-        return LocalFeatures(points, rng.integers(0, most, (60, len(most)), dtype=np.uint8), (400, 400))
-
-    query, features = random(), {}
-    for place, key in enumerate(np.asarray(ids).tolist()):
-        features[str(key)] = random()
-        if place % 4 == 0:
-            points = query.points + np.float32([place, -place] + [0] * (width - 2))
-            features[str(key)] = LocalFeatures(points, query.descriptors, query.shape)
-    if name != "dsm":
-        pytest.importorskip("cv2", reason="needs the extra 'local'")
-    return load("rerankers", name)(features=features).with_query(query)
 
 
 @cache
@@ -81,12 +52,11 @@ class Maker:
         self.spec, self.gallery_type = spec, gallery_type
 
     def __call__(self, ids: Any, vectors: Any, spec: str | None = None) -> Reranker:
-        spec = spec or self.spec
-        if spec in PREPARED:
-            return PREPARED[spec](ids, vectors)
-        if "+" in spec and any(part in PREPARED for part in spec.split("+")):
-            pytest.skip("a stage of this chain needs more than a gallery")
-        method = reranker(spec)
+        stages = [
+            PREPARED[part](ids, vectors) if part in PREPARED else reranker(part)
+            for part in (spec or self.spec).split("+")
+        ]
+        method = stages[0] if len(stages) == 1 else Chain(stages)
         return method.fit(self.gallery_type(vectors, ids)) if method.needs_fit else method
 
 
