@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kinrank.errors import InputError, MissingExtraError
@@ -30,17 +31,15 @@ def onnx_session(
 
     `workers` threads work on one call (all that there are when None).
     """
-    # From 1.29 on the runtime reports its use to its makers unless told not to before it is imported.
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    import onnxruntime as ort
-
+    ort = _runtime()
     available = ort.get_available_providers()
     providers: list[Any] = ["CPUExecutionProvider"]
     if device in ("auto", "cuda") and "CUDAExecutionProvider" in available:
         providers.insert(0, "CUDAExecutionProvider")
     elif device == "cuda":
         raise InputError(
-            "this ONNX Runtime has no CUDA; cure: pip install onnxruntime-gpu in place of onnxruntime"
+            "no CUDA was found, by ONNX Runtime or by torch; cure: on a machine with an NVIDIA GPU, pip "
+            "install onnxruntime-gpu in place of onnxruntime, or 'kinrank[train]' with a CUDA build of torch"
         )
     elif device not in ("auto", "cpu"):
         raise InputError(f"unknown device '{device}'; there are: auto, cpu, cuda")
@@ -53,6 +52,27 @@ def onnx_session(
     except Exception as error:  # the runtime raises a family of its own without a common base
         what = "bytes" if isinstance(model, bytes) else f"'{model}'"
         raise InputError(f"the ONNX model {what} cannot be loaded: {str(error).splitlines()[0]}") from None
+
+
+def _runtime() -> ModuleType:
+    # From 1.29 on the runtime reports its use to its makers unless told not to before it is imported.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime
+
+    return onnxruntime
+
+
+def serves_by_torch() -> bool:
+    """True where models run on CUDA through torch: ONNX Runtime was built without it, torch with it."""
+    import importlib.util
+
+    if "CUDAExecutionProvider" in _runtime().get_available_providers():
+        return False
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
 
 
 _blas_lock = threading.Lock()

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+import kinrank
 from kinrank.device import onnx_session
-from kinrank.errors import KinrankError
+from kinrank.errors import InputError, KinrankError
 from kinrank.training.config import from_dict
 from kinrank.training.encoder import PaperCSA
 from kinrank.training.export import check_agreement, load_model, write_onnx
@@ -61,3 +62,26 @@ def test_a_saved_model_comes_back(tiny, labelled, tmp_path):
         p.numel() for p in model.parameters()
     )
     assert check_agreement(model, tmp_path / "m" / "model.onnx") < 1e-4
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+def test_served_by_torch_the_scores_are_those_of_the_graph(vectors):
+    from kinrank.models.shipped import CSA
+    from kinrank.rerankers.csa import CSA as Method
+    from kinrank.training.serve import TorchLists
+    from kinrank.types import Candidates
+
+    random = np.random.default_rng(0)
+    lists = [Candidates.from_vectors(random.normal(size=12), random.normal(size=(40, 12))) for _ in range(3)]
+    runner = TorchLists.open(CSA.folder, torch.device("cpu"))
+    nodes = np.stack([np.concatenate([c.query[None], c.vectors]) for c in lists])
+    found = runner.scores(nodes if vectors else nodes @ nodes.transpose(0, 2, 1), vectors)
+    for candidates, scores in zip(lists, found):
+        np.testing.assert_allclose(scores, Method().score(candidates), atol=2e-3)
+
+
+def test_cuda_is_refused_in_a_line_where_there_is_none():
+    if torch.cuda.is_available():
+        pytest.skip("this machine has CUDA")
+    with pytest.raises(InputError, match="no CUDA was found"):
+        kinrank.rerank(np.ones(3), np.eye(3), method="csa:device=cuda")

@@ -9,6 +9,7 @@ REGISTRY: dict[str, str] = {
     "embed": "kinrank.benchmarks.embed:run",
     "gallery": "kinrank.benchmarks.gallery:run",
     "geometry": "kinrank.benchmarks.geometry:run",
+    "gpu": "kinrank.benchmarks.gpu:run",
     "graphs": "kinrank.benchmarks.graphs:run",
     "imports": "kinrank.benchmarks.imports:run",
     "million": "kinrank.benchmarks.million:run",

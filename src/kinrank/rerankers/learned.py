@@ -9,12 +9,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kinrank.device import one_blas_thread, threads
+from kinrank.device import one_blas_thread, serves_by_torch, threads, torch_device
 from kinrank.errors import InputError, SpecError
 from kinrank.registry import load, registry, unknown
 from kinrank.rerankers.base import Reranker, falling, with_tail
@@ -120,6 +121,14 @@ class LearnedModel:
         with _opening:
             return _opened(path, path.stat().st_mtime_ns, self.device, workers or threads())
 
+    @cached_property
+    def on_torch(self) -> Any:
+        """The model on a GPU by torch, where ONNX Runtime has no CUDA and torch does; None otherwise."""
+        if self.device != "cuda" or not serves_by_torch():
+            return None
+        serve = import_module("kinrank.training.serve")  # the room with torch; by name, as registries do
+        return serve.TorchLists.open(self.folder, torch_device("cuda"))
+
     def run(self, workers: int | None = None, **inputs: Array) -> Array:
         """The graph's first output for named inputs."""
         output: Array = self.session(workers).run(None, inputs)[0]
@@ -192,13 +201,27 @@ class SimilarityModel(Reranker):
         return [placed[p] for p in range(len(lists))]
 
     def _on_gpu(self) -> bool:
-        return self.learned.session().get_providers()[0] != "CPUExecutionProvider"
+        return (
+            self.learned.on_torch is not None
+            or self.learned.session().get_providers()[0] != "CPUExecutionProvider"
+        )
 
     def _run(self, lists: list[Candidates], workers: int | None = None) -> Array:
         """Scores (B, K) of lists of one length."""
+        if self.learned.on_torch is not None:
+            return self._on_torch(lists)
         tables = [self.similarities(c) for c in lists]
         stacked = np.stack(tables) if len(tables) > 1 else tables[0][None]
         return self.learned.run(workers, similarities=stacked)
+
+    def _on_torch(self, lists: list[Candidates]) -> Array:
+        vectors = all(c.has_vectors for c in lists)
+        if vectors:
+            inputs = np.stack([np.concatenate([c.query[None], c.vectors]) for c in lists])
+        else:
+            inputs = np.stack([self.similarities(c) for c in lists])
+        scores: Array = self.learned.on_torch.scores(inputs, vectors, self.learned.config.get("columns"))
+        return scores
 
 
 def _ranking(head: Candidates, scores: Array, candidates: Candidates) -> Ranking:

@@ -23,7 +23,7 @@ TOLERANCE = 1e-4
 LENGTHS = (2, 7, 33, 100, 257)  # K at which torch and ONNX are compared
 
 
-class _Graph(nn.Module):
+class Served(nn.Module):
     """The model as it is served: lists of one length, no padding; its `serve` where it has one."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -47,7 +47,7 @@ def write_onnx(model: nn.Module, path: Path) -> None:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # tracing warns of every shape that is read, and of its own age
         torch.onnx.export(
-            _Graph(model).eval(),
+            Served(model).eval(),
             (torch.from_numpy(example),),
             str(path),
             input_names=[name],
@@ -72,7 +72,7 @@ def check_agreement(model: nn.Module, path: Path, lengths: tuple[int, ...] = LEN
     for number, k in enumerate(sorted({min(k, longest) for k in lengths})):
         inputs = _example(model, 1 + number % 2, k, random)
         with torch.no_grad():
-            expected = _Graph(model)(torch.from_numpy(inputs)).float().numpy()
+            expected = Served(model)(torch.from_numpy(inputs)).float().numpy()
         found = session.run(None, {name: inputs})[0]
         if found.shape != expected.shape:
             raise KinrankError(f"the ONNX graph answers K={k} with shape {found.shape}, not {expected.shape}")
