@@ -1,4 +1,4 @@
-"""CSA on an NVIDIA GPU through torch: latency of one query and queries a second in batches, from vectors to scores.
+"""CSA on an NVIDIA GPU through torch: latency of a query, queries a second in batches, vectors to scores.
 
 The paper reports 37 ms for K = 1024 on a 2080 Ti. Copying the vectors to the GPU and the scores back counts.
 
