@@ -14,5 +14,5 @@ class CRL(SimilarityModel):
 
     reports_harm = "where the top of the list holds few true matches"
 
-    def __init__(self, model: str = "crl", limit: int = 1024, device: str = "auto") -> None:
+    def __init__(self, model: str = "crl", limit: int = 200, device: str = "auto") -> None:
         super().__init__(model, "crl", limit, device)
