@@ -46,6 +46,8 @@ def onnx_session(
     options = ort.SessionOptions()
     options.intra_op_num_threads = workers or threads()
     options.log_severity_level = 3
+    # Waiting threads sleep: in a busy loop they would keep the cores from decoders and from NumPy's products.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     source = model if isinstance(model, bytes) else str(model)
     try:
         return ort.InferenceSession(source, options, providers=providers)
