@@ -5,11 +5,11 @@ them a model is trained on the files that share neither its images nor its backb
 and centred, leave-one-out, beside every method that needs nothing but the list. Nothing is chosen by the
 score on what is left out: a training keeps its best weights by held-out classes and worlds of its own.
 
-    kinrank bench universal --full     trains what is missing (20 minutes a model on a GPU), then judges
+    kinrank bench universal --full     trains what is missing, then judges
     kinrank bench universal            judges the models that are there
 
 Models lie in KINRANK_RUNS (`runs/universal` otherwise); an interrupted training goes on. KINRANK_RECIPE
-(`universal`; `universal-cpu` takes an hour a model on two cores) and KINRANK_STEPS change the training.
+(`universal`; `universal-cpu` where there is no GPU) and KINRANK_STEPS change the training.
 """
 
 from __future__ import annotations
